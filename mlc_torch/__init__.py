@@ -1,0 +1,1 @@
+from mlc_torch.refusals import last_refusal

@@ -1,0 +1,55 @@
+"""The sizes of a multi-head attention layer."""
+
+from __future__ import annotations
+
+from mlc_torch.descriptors.base import Descriptor, positive
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+
+
+class MLCMultiheadAttentionDescriptor(Descriptor):
+    """Attention with ``headCount`` heads over keys and values projected to ``keyDimension`` and ``valueDimension``."""
+
+    modelDimension = prop("Int")
+    keyDimension = prop("Int")
+    valueDimension = prop("Int")
+    headCount = prop("Int")
+    dropout = prop("Float")
+    hasBiases = prop("Bool")
+    hasAttentionBiases = prop("Bool")
+    addsZeroAttention = prop("Bool")
+
+    @declare("init(modelDimension: Int, headCount: Int)", "descriptorWithModelDimension:headCount:")
+    @declare(
+        "init?(modelDimension: Int, keyDimension: Int, valueDimension: Int, headCount: Int, dropout: Float, "
+        "hasBiases: Bool, hasAttentionBiases: Bool, addsZeroAttention: Bool)",
+        "descriptorWithModelDimension:keyDimension:valueDimension:headCount:dropout:hasBiases:hasAttentionBiases:"
+        "addsZeroAttention:",
+    )
+    def _create(
+        cls,
+        modelDimension,
+        headCount,
+        keyDimension=None,
+        valueDimension=None,
+        dropout=0.0,
+        hasBiases=True,
+        hasAttentionBiases=False,
+        addsZeroAttention=False,
+    ):
+        sizes = {"modelDimension": modelDimension, "keyDimension": keyDimension, "valueDimension": valueDimension}
+        sizes = {name: positive(name, modelDimension if size is None else size) for name, size in sizes.items()}
+        positive("headCount", headCount)
+        for name in ("keyDimension", "valueDimension"):
+            if sizes[name] % headCount:
+                refuse(f"{name} must be divisible by headCount {headCount}, got {sizes[name]}")
+        if not 0 <= dropout < 1:
+            refuse(f"dropout must lie in [0, 1), got {dropout}")
+        return cls._make(
+            **sizes,
+            headCount=headCount,
+            dropout=dropout,
+            hasBiases=hasBiases,
+            hasAttentionBiases=hasAttentionBiases,
+            addsZeroAttention=addsZeroAttention,
+        )

@@ -1,0 +1,50 @@
+"""The size of an embedding dictionary and how its rows are treated."""
+
+from __future__ import annotations
+
+from mlc_torch.descriptors.base import Descriptor, positive
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+
+
+class MLCEmbeddingDescriptor(Descriptor):
+    """A dictionary of ``embeddingCount`` vectors of ``embeddingDimension`` numbers."""
+
+    embeddingCount = prop("Int")
+    embeddingDimension = prop("Int")
+    paddingIndex = prop("Int?")
+    maximumNorm = prop("Float?")
+    pNorm = prop("Float?")
+    scalesGradientByFrequency = prop("Bool")
+
+    @declare(
+        "init?(embeddingCount: Int, embeddingDimension: Int)", "descriptorWithEmbeddingCount:embeddingDimension:"
+    )
+    @declare(
+        "init?(embeddingCount: Int, embeddingDimension: Int, paddingIndex: Int?, maximumNorm: Float?, pNorm: Float?, "
+        "scalesGradientByFrequency: Bool)",
+        "descriptorWithEmbeddingCount:embeddingDimension:paddingIndex:maximumNorm:pNorm:scalesGradientByFrequency:",
+    )
+    def _create(
+        cls,
+        embeddingCount,
+        embeddingDimension,
+        paddingIndex=None,
+        maximumNorm=None,
+        pNorm=2.0,
+        scalesGradientByFrequency=False,
+    ):
+        positive("embeddingCount", embeddingCount)
+        positive("embeddingDimension", embeddingDimension)
+        if paddingIndex is not None and not 0 <= paddingIndex < embeddingCount:
+            refuse(f"paddingIndex must be one of the {embeddingCount} rows, got {paddingIndex}")
+        if maximumNorm is not None and not maximumNorm > 0:
+            refuse(f"maximumNorm must be positive, got {maximumNorm}")
+        return cls._make(
+            embeddingCount=embeddingCount,
+            embeddingDimension=embeddingDimension,
+            paddingIndex=paddingIndex,
+            maximumNorm=maximumNorm,
+            pNorm=2.0 if pNorm is None else pNorm,
+            scalesGradientByFrequency=scalesGradientByFrequency,
+        )

@@ -1,0 +1,168 @@
+"""Where a graph runs, and the platform's random seed. The only room that asks torch what hardware there is."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import torch
+
+from mlc_torch.enums import MLCDeviceType
+from mlc_torch.refusals import log, refuse
+from mlc_torch.spelling import MLCObject, declare, prop
+
+
+def offered() -> list[torch.device]:
+    """The accelerators this process may use, best first. ``MLC_TORCH_DEVICE`` narrows the choice: ``cpu``, ``cuda:1``."""
+    found = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    if torch.backends.mps.is_available():
+        found.append(torch.device("mps", 0))
+    allowed = os.environ.get("MLC_TORCH_DEVICE", "").strip()
+    if not allowed:
+        return found
+    try:
+        wanted = torch.device(allowed)
+    except RuntimeError:
+        refuse(f"MLC_TORCH_DEVICE={allowed!r} names no device; use cpu, cuda, cuda:0 or mps")
+    return [d for d in found if d.type == wanted.type and wanted.index in (None, d.index)]
+
+
+def _best_gpu() -> torch.device:
+    gpus = offered()
+    if not gpus:
+        limited = os.environ.get("MLC_TORCH_DEVICE")
+        refuse("no GPU here: torch sees neither CUDA nor MPS" + (f" (MLC_TORCH_DEVICE={limited})" if limited else ""))
+    return gpus[0]
+
+
+class MLCDevice(MLCObject):
+    """A device that graphs are compiled for. ``gpu`` is CUDA, else MPS; ``any`` is the best there is."""
+
+    type = prop("MLCDeviceType")
+    actualDeviceType = prop("MLCDeviceType")
+
+    @prop("[any MTLDevice]")
+    def gpuDevices(self):
+        """The GPUs in use, as ``torch.device``; empty on the CPU."""
+        return list(self._gpus)
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where torch computes."""
+        return self._gpus[0] if self._gpus else torch.device("cpu")
+
+    @classmethod
+    def _on(cls, gpus: list[torch.device]) -> MLCDevice:
+        kind = MLCDeviceType.gpu if gpus else MLCDeviceType.cpu
+        if len(gpus) > 1:
+            log.info("of %d GPUs the first, %s, is used", len(gpus), gpus[0])
+        made = cls._make(type=kind, actualDeviceType=kind, gpus=tuple(gpus))
+        return made
+
+    @declare("init()", "init")
+    @declare("static cpu() -> Self", "cpuDevice")
+    def _cpu(cls):
+        return cls._on([])
+
+    @declare("static gpu() -> Self?", "gpuDevice")
+    def _gpu(cls):
+        return cls._on([_best_gpu()])
+
+    @declare("static ane() -> Self?", "aneDevice")
+    def _ane(cls):
+        refuse("the Apple Neural Engine cannot be reached from PyTorch; use cpu() or gpu()")
+
+    @declare("init?(type: MLCDeviceType)", "deviceWithType:")
+    @declare(
+        "init?(type: MLCDeviceType, selectsMultipleComputeDevices: Bool)",
+        "deviceWithType:selectsMultipleComputeDevices:",
+    )
+    def _of_type(cls, type, selectsMultipleComputeDevices=False):
+        if type is MLCDeviceType.cpu:
+            return cls._cpu()
+        if type is MLCDeviceType.ane:
+            return cls._ane()
+        gpus = offered() if type is MLCDeviceType.any else [_best_gpu()]
+        if selectsMultipleComputeDevices:
+            return cls._on(offered())
+        return cls._on(gpus[:1])
+
+    @declare("init?(gpuDevices gpus: [any MTLDevice])", "deviceWithGPUDevices:")
+    def _of_gpus(cls, gpus):
+        if not gpus:
+            refuse("gpuDevices is empty")
+        return cls._on([_named_gpu(gpu) for gpu in gpus])
+
+    def _shown(self):
+        return ["type", *(["gpuDevices"] if self._gpus else [])]
+
+
+def _named_gpu(name: torch.device | str | int) -> torch.device:
+    there = offered()
+    if isinstance(name, int):
+        if not 0 <= name < len(there):
+            refuse(f"gpuDevices names GPU {name}; there are {len(there)}")
+        return there[name]
+    try:
+        wanted = torch.device(name)
+    except RuntimeError:
+        refuse(f"gpuDevices names {name!r}, which torch does not know")
+    for gpu in there:
+        if gpu.type == wanted.type and wanted.index in (None, gpu.index):
+            return gpu
+    refuse(f"gpuDevices names {str(wanted)!r}; there is {', '.join(map(str, there)) or 'no GPU'}")
+
+
+class MLCPlatform(MLCObject):
+    """The platform's random seed, which random initializers and dropout follow."""
+
+    @declare("static setRNGSeedTo(_ seed: NSNumber)", "setRNGSeedTo:")
+    def _set_seed(cls, seed):
+        if not isinstance(seed, int):
+            refuse(f"the seed must be a whole number, got {seed}")
+        randomness.reseed(int(seed))
+
+    @declare("static getRNGseed() -> NSNumber?", "getRNGseed")
+    def _get_seed(cls):
+        return randomness.seed
+
+
+class Randomness:
+    """The platform's random numbers, apart from torch's own generators, which nothing here touches.
+
+    Once a seed is set, each random initializer restarts from it (measured, behaviour.md C9), while dropout draws on
+    from one running stream a device. Without a seed both start from fresh entropy.
+    """
+
+    def __init__(self) -> None:
+        self.seed: int | None = None
+        self._streams: dict[torch.device, torch.Generator] = {}
+        self._lock = threading.Lock()
+
+    def reseed(self, seed: int | None) -> None:
+        with self._lock:
+            self.seed = seed
+            for stream in self._streams.values():
+                start(stream, seed)
+
+    def restarted(self) -> torch.Generator:
+        """The generator of one random initializer."""
+        return start(torch.Generator(), self.seed)
+
+    def stream(self, device: torch.device) -> torch.Generator:
+        """The running stream that dropout on ``device`` draws from."""
+        with self._lock:
+            if device not in self._streams:
+                self._streams[device] = start(torch.Generator(device), self.seed)
+            return self._streams[device]
+
+
+def start(generator: torch.Generator, seed: int | None) -> torch.Generator:
+    """Begin again from ``seed``, or from fresh entropy."""
+    if seed is None:
+        generator.seed()
+        return generator
+    return generator.manual_seed(seed)
+
+
+randomness = Randomness()

@@ -1,0 +1,434 @@
+"""Enumerations and option sets with Apple's raw values.
+
+The member tables below are the whole definition; ``debugDescription`` and the C functions of the same name read the
+strings that stand beside them (behaviour.md, section I).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import CLASSES, YX
+
+_MISSING: Any = object()
+
+
+class _EnumType(enum.EnumType):
+    """Adds Swift's ``init(rawValue:)``, which is failable for enumerations: ``MLCDataType(rawValue=99)`` is ``None``."""
+
+    def __call__(cls, value: Any = _MISSING, *args: Any, rawValue: Any = _MISSING, **kw: Any) -> Any:
+        if rawValue is not _MISSING:
+            if isinstance(rawValue, bool) or not isinstance(rawValue, int):
+                raise TypeError(f"{cls.__name__}: argument 'rawValue' expects Int, got {rawValue!r}")
+            return super().__call__(rawValue) if issubclass(cls, enum.Flag) else cls._value2member_map_.get(rawValue)
+        return super().__call__(value, *args, **kw)
+
+
+class MLCEnum(enum.IntEnum, metaclass=_EnumType):
+    """An enumeration of the framework. Members compare equal to their raw values, as Objective-C's constants do."""
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        CLASSES.setdefault(cls.__name__, cls)
+
+    @property
+    def rawValue(self) -> int:
+        return int(self)
+
+    @classmethod
+    def _coerce(cls, value: Any) -> MLCEnum:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, enum.Enum) or isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(cls.__name__)
+        if value not in cls._value2member_map_:
+            refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
+        return cls(value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+
+
+class _Described(MLCEnum):
+    """An enumeration whose cases have a ``debugDescription``."""
+
+    @property
+    def debugDescription(self) -> str:
+        return DEBUG_DESCRIPTIONS[type(self).__name__][int(self)]
+
+
+class MLCDataType(MLCEnum):
+    float32 = 1
+    float16 = 3
+    boolean = 4
+    int64 = 5
+    int32 = 7
+    int8 = 8
+    uint8 = 9
+
+
+class MLCRandomInitializerType(MLCEnum):
+    uniform = 1
+    glorotUniform = 2
+    xavier = 3
+
+
+class MLCDeviceType(MLCEnum):
+    cpu = 0
+    gpu = 1
+    any = 2
+    ane = 3
+
+
+class MLCArithmeticOperation(_Described):
+    add = 0
+    subtract = 1
+    multiply = 2
+    divide = 3
+    floor = 4
+    round = 5
+    ceil = 6
+    sqrt = 7
+    rsqrt = 8
+    sin = 9
+    cos = 10
+    tan = 11
+    asin = 12
+    acos = 13
+    atan = 14
+    sinh = 15
+    cosh = 16
+    tanh = 17
+    asinh = 18
+    acosh = 19
+    atanh = 20
+    pow = 21
+    exp = 22
+    exp2 = 23
+    log = 24
+    log2 = 25
+    multiplyNoNaN = 26
+    divideNoNaN = 27
+    min = 28
+    max = 29
+
+
+class MLCLossType(_Described):
+    meanAbsoluteError = 0
+    meanSquaredError = 1
+    softmaxCrossEntropy = 2
+    sigmoidCrossEntropy = 3
+    categoricalCrossEntropy = 4
+    hinge = 5
+    huber = 6
+    cosineDistance = 7
+    log = 8
+
+
+class MLCActivationType(_Described):
+    none = 0
+    relu = 1
+    linear = 2
+    sigmoid = 3
+    hardSigmoid = 4
+    tanh = 5
+    absolute = 6
+    softPlus = 7
+    softSign = 8
+    elu = 9
+    relun = 10
+    logSigmoid = 11
+    selu = 12
+    celu = 13
+    hardShrink = 14
+    softShrink = 15
+    tanhShrink = 16
+    threshold = 17
+    gelu = 18
+    hardSwish = 19
+    clamp = 20
+
+
+class MLCConvolutionType(_Described):
+    standard = 0
+    transposed = 1
+    depthwise = 2
+
+
+class MLCPaddingType(_Described):
+    zero = 0
+    reflect = 1
+    symmetric = 2
+    constant = 3
+
+
+class MLCReductionType(_Described):
+    none = 0
+    sum = 1
+    mean = 2
+    max = 3
+    min = 4
+    argMax = 5
+    argMin = 6
+    l1Norm = 7
+    any = 8
+    all = 9
+
+
+class MLCRegularizationType(MLCEnum):
+    none = 0
+    l1 = 1
+    l2 = 2
+
+
+class MLCSampleMode(_Described):
+    nearest = 0
+    linear = 1
+
+
+class MLCSoftmaxOperation(_Described):
+    softmax = 0
+    logSoftmax = 1
+
+
+class MLCLSTMResultMode(_Described):
+    output = 0
+    outputAndStates = 1
+
+
+class MLCComparisonOperation(_Described):
+    equal = 0
+    notEqual = 1
+    less = 2
+    greater = 3
+    lessOrEqual = 4
+    greaterOrEqual = 5
+    logicalAND = 6
+    logicalOR = 7
+    logicalNOT = 8
+    logicalNAND = 9
+    logicalNOR = 10
+    logicalXOR = 11
+
+
+class MLCGradientClippingType(_Described):
+    byValue = 0
+    byNorm = 1
+    byGlobalNorm = 2
+
+
+class _PayloadEnum:
+    """A Swift enumeration whose cases carry values. Objective-C sees the raw value and passes the rest beside it."""
+
+    cases: ClassVar[dict[int, str]]
+    __slots__ = ("payload", "rawValue")
+
+    def __init__(self, raw: int, payload: Any = None) -> None:
+        if raw not in self.cases:
+            raise ValueError(f"{raw} is not a valid {type(self).__name__}")
+        object.__setattr__(self, "rawValue", raw)
+        object.__setattr__(self, "payload", payload)
+
+    def __init_subclass__(cls) -> None:
+        CLASSES.setdefault(cls.__name__, cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    @property
+    def name(self) -> str:
+        return self.cases[self.rawValue]
+
+    @property
+    def debugDescription(self) -> str:
+        return DEBUG_DESCRIPTIONS[type(self).__name__][self.rawValue]
+
+    @classmethod
+    def _coerce(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, int):
+            raise TypeError(cls.__name__)
+        if value not in cls.cases:
+            refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cls.cases.items())}")
+        return cls(value)
+
+    def __int__(self) -> int:
+        return self.rawValue
+
+    __index__ = __int__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, type(self)):
+            return (self.rawValue, self.payload) == (other.rawValue, other.payload)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.rawValue, self.payload))
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.rawValue, self.payload)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class MLCPaddingPolicy(_PayloadEnum):
+    """``same``, ``valid`` or ``sized(y=, x=)``."""
+
+    cases = {0: "same", 1: "valid", 2: "sized"}
+    __slots__ = ()
+    same: ClassVar[MLCPaddingPolicy]
+    valid: ClassVar[MLCPaddingPolicy]
+
+    def __init__(self, raw: int, payload: Sequence[int] | None = None) -> None:
+        super().__init__(raw, YX(*payload) if payload is not None else YX(0, 0) if raw == 2 else None)
+
+    @classmethod
+    def sized(cls, *, y: int, x: int) -> MLCPaddingPolicy:
+        for name, value in (("y", y), ("x", x)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"MLCPaddingPolicy.sized: argument {name!r} expects Int, got {value!r}")
+        return cls(2, (y, x))
+
+    @property
+    def sizes(self) -> YX:
+        """The padding sizes that this policy asks for: zero unless it is ``sized``."""
+        return self.payload or YX(0, 0)
+
+    def __repr__(self) -> str:
+        return f"MLCPaddingPolicy.sized(y={self.payload.y}, x={self.payload.x})" if self.payload else super().__repr__()
+
+
+MLCPaddingPolicy.same = MLCPaddingPolicy(0)
+MLCPaddingPolicy.valid = MLCPaddingPolicy(1)
+
+
+class MLCPoolingType(_PayloadEnum):
+    """``max``, ``average``, ``average(countIncludesPadding=True)`` or ``l2Norm``."""
+
+    cases = {1: "max", 2: "average", 3: "l2Norm"}
+    __slots__ = ()
+    max: ClassVar[MLCPoolingType]
+    average: ClassVar[MLCPoolingType]
+    l2Norm: ClassVar[MLCPoolingType]
+
+    def __init__(self, raw: int, payload: bool | None = None) -> None:
+        super().__init__(raw, bool(payload) if raw == 2 else None)
+
+    @property
+    def countIncludesPadding(self) -> bool:
+        return bool(self.payload)
+
+    def __call__(self, *, countIncludesPadding: bool = False) -> MLCPoolingType:
+        if self.rawValue != 2:
+            raise TypeError(f"{self!r} carries no values")
+        if not isinstance(countIncludesPadding, bool):
+            raise TypeError(f"average: argument 'countIncludesPadding' expects Bool, got {countIncludesPadding!r}")
+        return MLCPoolingType(2, countIncludesPadding)
+
+    def __repr__(self) -> str:
+        return "MLCPoolingType.average(countIncludesPadding=True)" if self.payload else super().__repr__()
+
+
+MLCPoolingType.max = MLCPoolingType(1)
+MLCPoolingType.average = MLCPoolingType(2)
+MLCPoolingType.l2Norm = MLCPoolingType(3)
+
+
+class MLCOptionSet(enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
+    """A set of options. Where one is expected, a member, ``[]`` or a list of members serves, as in Swift."""
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        CLASSES.setdefault(cls.__name__, cls)
+
+    @property
+    def rawValue(self) -> int:
+        return int(self)
+
+    @classmethod
+    def _coerce(cls, value: Any) -> MLCOptionSet:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            combined = cls(0)
+            for option in value:
+                combined |= cls._coerce(option)
+            return combined
+        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, int) or value < 0:
+            raise TypeError(f"{cls.__name__} (an option, or a list of options)")
+        return cls(value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}([{', '.join(m.name or '' for m in self)}])"
+
+    __str__ = __repr__
+
+
+class MLCExecutionOptions(MLCOptionSet):
+    skipWritingInputDataToDevice = 1
+    synchronous = 2
+    profiling = 4
+    forwardForInference = 8
+    perLayerProfiling = 16
+
+
+class MLCGraphCompilationOptions(MLCOptionSet):
+    debugLayers = 1
+    disableLayerFusion = 2
+    linkGraphs = 4
+    computeAllGradients = 8
+
+
+def _numbered(text: str, start: int = 0) -> dict[int, str]:
+    return dict(enumerate(text.split(", "), start))
+
+
+DEBUG_DESCRIPTIONS: dict[str, dict[int, str]] = {
+    "MLCActivationType": _numbered(
+        "None, ReLU, Linear, Sigmoid, Hard Sigmoid, Tanh, Absolute, Soft Plus, Soft Sign, ELU, ReLUN, Log Sigmoid, SELU, "
+        "CELU, Hard Shrink, Soft Shrink, Tanh Shrink, Threshold, GELU, HardSwish, Clamp"
+    ),
+    "MLCArithmeticOperation": _numbered(
+        "Add, Subtract, Multiply, Divide, Floor, Round, Ceil, Sqrt, Rsqrt, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, "
+        "Tanh, Asinh, Acosh, Atanh, Pow, Exp, Exp2, Log, Log2, MultiplyNoNaN, DivideNoNaN, ElementwiseMin, ElementwiseMax"
+    ),
+    "MLCComparisonOperation": _numbered(
+        "Equal, Not Equal, Less, Greater, Less or Equal, Greater or Equal, Logical AND, Logical OR, Logical NOT, "
+        "Logical NAND, Logical NOR, Logical XOR"
+    ),
+    "MLCConvolutionType": _numbered("Standard, Transposed, Depthwise"),
+    "MLCGradientClippingType": _numbered("By Value, By Norm, By Global Norm"),
+    "MLCLSTMResultMode": _numbered("Output, Output and States"),
+    "MLCLossType": _numbered(
+        "Absolute Error, Mean Squared Error, Softmax Cross Entropy, Sigmoid Cross Entropy, Categorical Cross Entropy, "
+        "Hinge, Huber, Cosine Distance, Log"
+    ),
+    "MLCPaddingPolicy": _numbered("Same, Valid, Use Padding Size"),
+    "MLCPaddingType": _numbered("Zero, Reflect, Symmetric, Constant"),
+    "MLCPoolingType": _numbered("Max, Average, L2 Norm", start=1),
+    "MLCReductionType": _numbered("None, Sum, Mean, Max, Min, Arg Max, Arg Min, L1Norm, Any, All"),
+    "MLCSampleMode": _numbered("Nearest, Linear"),
+    "MLCSoftmaxOperation": _numbered("Softmax, Log Softmax"),
+}
+
+
+def _description_function(enumeration: str) -> Any:
+    def describe(value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, (int, _PayloadEnum)):
+            raise TypeError(f"{describe.__name__} expects {enumeration} or its raw value, got {value!r}")
+        return DEBUG_DESCRIPTIONS[enumeration].get(int(value))
+
+    describe.__name__ = describe.__qualname__ = f"{enumeration}DebugDescription"
+    describe.__doc__ = f"The framework's own words for a case of {enumeration}; ``None`` for an unknown value."
+    return describe
+
+
+FUNCTIONS = {f"{name}DebugDescription": _description_function(name) for name in DEBUG_DESCRIPTIONS}
+globals().update(FUNCTIONS)

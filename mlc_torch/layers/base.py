@@ -1,0 +1,232 @@
+"""``MLCLayer``: what every layer family writes, and what it gets for it.
+
+A family writes three things: its initializers, ``_infer`` (the rule for its results, in integers alone) and ``_build``
+(the ``torch.nn`` module that computes it). It says nothing about graphs, devices or how it will be run.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.enums import MLCDataType
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject, declare, prop
+from mlc_torch.tensor import Cell, MLCTensor, MLCTensorDescriptor, MLCTensorParameter
+
+UNCOMPILED = 2147483647  # measured: deviceType before a compile (behaviour.md B.3)
+
+FLOATS = frozenset({MLCDataType.float32, MLCDataType.float16})
+INDICES = frozenset({MLCDataType.int32, MLCDataType.int64})
+BOOLEAN = frozenset({MLCDataType.boolean})
+ANY_TYPE = frozenset(MLCDataType)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ParameterUse:
+    """One tensor of a layer as its module sees it."""
+
+    role: str
+    """Its name in checkpoints and in ``to_module()``: ``weights``, ``biases``, ``inputWeights.0``."""
+    parameter: MLCTensorParameter
+    torch: nn.Parameter
+
+    @property
+    def cell(self) -> Cell:
+        return self.parameter._tensor._cell
+
+
+class MLCLayer(MLCObject):
+    """A layer of a graph. ``module`` is the ``torch.nn`` module that computes it."""
+
+    label = prop("String", settable=True)
+    layerID = prop("Int")
+    isDebuggingEnabled = prop("Bool", settable=True)
+    deviceType = prop("MLCDeviceType")
+
+    _named: ClassVar[str] = ""
+    """The label a new layer gets (behaviour.md D.0)."""
+    _supports: ClassVar[frozenset[MLCDataType]] = frozenset({MLCDataType.float32})
+    """What ``supportsDataType`` answers, as the real framework does, even where we can do more (behaviour.md B.3)."""
+    _supports_gpu: ClassVar[bool] = True
+
+    @classmethod
+    def _layer(cls, **fields: Any) -> Any:
+        """A new layer with these properties."""
+        return cls._make(
+            **fields,
+            label=cls._named,
+            layerID=0,
+            isDebuggingEnabled=False,
+            deviceType=UNCOMPILED,
+            graph=None,
+            module=None,
+            uses=[],
+        )
+
+    @classmethod
+    def _bare(cls) -> Any:
+        made = cls._layer()
+        made._label = None
+        return made
+
+    @declare("static supportsDataType(_ dataType: MLCDataType, on device: MLCDevice) -> Bool", "supportsDataType:onDevice:")
+    def _supports_type(cls, dataType, device):
+        return cls is not MLCLayer and dataType in cls._supports and (cls._supports_gpu or not device._gpus)
+
+    # What a family writes
+
+    def _infer(self, sources: list[MLCTensorDescriptor]) -> list[MLCTensorDescriptor]:
+        """The descriptors of the results, or a refusal where the framework answers nil when the node is made."""
+        raise NotImplementedError(f"{type(self).__name__} has no rule for its results")
+
+    def _check(self, sources: list[MLCTensorDescriptor]) -> None:
+        """Refuse what the framework accepts in a node and refuses at compile."""
+
+    def _build(self) -> nn.Module:
+        """The module, its parameters shown with ``_show``."""
+        raise NotImplementedError(f"{type(self).__name__} has no module")
+
+    # What it gets
+
+    @property
+    def module(self) -> nn.Module:
+        """The ``torch.nn`` module that computes this layer. Its parameters are views of the tensors' own memory."""
+        if self._module is None:
+            self._uses = []
+            self._module = self._build()
+        return self._module
+
+    @property
+    def parameter_uses(self) -> list[ParameterUse]:
+        """The layer's trainable tensors, as roles and as torch parameters."""
+        assert self.module is not None
+        return self._uses
+
+    def _show(
+        self, module: nn.Module, name: str, shape: Sequence[int], parameter: MLCTensorParameter | None, role: str = ""
+    ) -> None:
+        """Give ``module`` a parameter ``name`` of ``shape`` that is the memory of ``parameter``'s tensor."""
+        if parameter is None:
+            module.register_parameter(name, None)
+            return
+        cell, view = parameter._tensor._cell, tuple(shape)
+        value = cell.place(cell.device or MLCDevice._cpu(), writable=True)
+        made = nn.Parameter(value.view(view), requires_grad=value.is_floating_point())
+        cell.show(made, lambda memory: memory.view(view))
+        module.register_parameter(name, made)
+        self._uses.append(ParameterUse(role or name, parameter, made))
+
+    def _show_buffer(self, module: nn.Module, name: str, shape: Sequence[int], tensor: MLCTensor | None) -> None:
+        """The same for a tensor that is computed, not trained: running statistics."""
+        if tensor is None:
+            module.register_buffer(name, None)
+            return
+        cell, view = tensor._cell, tuple(shape)
+        value = cell.place(cell.device or MLCDevice._cpu(), writable=True)
+        made = value.view(view)
+        cell.show(made, lambda memory: memory.view(view))
+        module.register_buffer(name, made)
+
+    def __copy__(self) -> Any:
+        made = super().__copy__()
+        made.__dict__.update(_layerID=0, _graph=None, _module=None, _uses=[], _deviceType=UNCOMPILED)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        self_without_graph = self.__copy__()
+        return MLCObject.__deepcopy__(self_without_graph, memo)
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} refers to memory of this process; save a checkpoint of its graph instead")
+
+    def __repr__(self) -> str:
+        hidden = {"layerID", "isDebuggingEnabled", "deviceType", "label"}
+        shown = [f"{n}={_short(getattr(self, n))}" for n in self._shown() if n not in hidden and not n.endswith("Parameter")]
+        return f"{type(self).__name__}({', '.join([repr(self._label), *shown])})"
+
+    def _belongs_to(self) -> Any:
+        return self._graph() if self._graph is not None else None
+
+    def _enter(self, graph: Any, position: int) -> None:
+        self._graph, self._layerID = weakref.ref(graph), position
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, MLCTensor):
+        return f"{value.label!r}{list(value._cell.shape)}"
+    return repr(value)
+
+
+# Rules that many families share
+
+
+def one_source(sources: Sequence[MLCTensorDescriptor]) -> MLCTensorDescriptor:
+    return exactly(sources, 1)[0]
+
+
+def exactly(sources: Sequence[MLCTensorDescriptor], count: int) -> Sequence[MLCTensorDescriptor]:
+    if len(sources) != count:
+        refuse(f"takes {count} source{'s' * (count != 1)}, got {len(sources)}")
+    return sources
+
+
+def of_type(source: MLCTensorDescriptor, allowed: frozenset[MLCDataType], who: str = "the source") -> MLCTensorDescriptor:
+    if source._dataType not in allowed:
+        names = ", ".join(t.name for t in MLCDataType if t in allowed)
+        refuse(f"{who} must be {names}, got {source._dataType.name}")
+    return source
+
+
+def same_type(sources: Sequence[MLCTensorDescriptor]) -> MLCDataType:
+    types = {s._dataType for s in sources}
+    if len(types) != 1:
+        refuse(f"sources must share one data type, got {', '.join(sorted(t.name for t in types))}")
+    return types.pop()
+
+
+def image(source: MLCTensorDescriptor, who: str) -> tuple[int, ...]:
+    """The shape of a rank-4 [batch, channels, height, width] tensor."""
+    if len(source._shape) != 4:
+        refuse(f"{who} takes a tensor of shape [batch, channels, height, width], got {source.shape}")
+    return source._shape
+
+
+def dimension_of(source: MLCTensorDescriptor, dimension: int) -> int:
+    # The real framework raises NSRangeException here.
+    if not 0 <= dimension < len(source._shape):
+        refuse(f"dimension {dimension} is none of the {len(source._shape)} of shape {source.shape}")
+    return dimension
+
+
+def described(shape: Sequence[int], type_: MLCDataType) -> MLCTensorDescriptor:
+    return MLCTensorDescriptor._create(tuple(shape), type_)
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that several shapes meet in: per dimension equal or 1, aligned at the end."""
+    try:
+        return tuple(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        refuse(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+
+
+def element_count(descriptor: MLCTensorDescriptor) -> int:
+    return math.prod(descriptor._shape)
+
+
+def parameter(tensor: MLCTensor | None) -> MLCTensorParameter | None:
+    return None if tensor is None else MLCTensorParameter._create(tensor)
+
+
+def holds(tensor: MLCTensor | None, count: int, who: str) -> None:
+    """Refuse a parameter tensor that does not have exactly ``count`` elements."""
+    if tensor is not None and math.prod(tensor._cell.shape) != count:
+        refuse(f"{who} needs {count} elements, got shape {list(tensor._cell.shape)}")

@@ -1,0 +1,71 @@
+"""Random numbers for dropout, drawn apart from torch's own generators.
+
+A :class:`Noise` is a module, so that whoever runs a network can find every place that draws, in order, and hand it
+numbers drawn beforehand. That is how all ways of running a graph drop the same elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from mlc_torch.device import randomness, start
+
+
+class Noise(nn.Module):
+    """Draws dropout masks: each element is kept with probability 1 - rate and then scaled by 1/(1 - rate).
+
+    Seed 0 draws from the platform's running stream; any other seed gives this place a stream of its own.
+    """
+
+    def __init__(self, rate: float, seed: int = 0) -> None:
+        super().__init__()
+        self.rate, self.seed = rate, seed
+        self.streams: dict[torch.device, torch.Generator] = {}
+        self._fed: Iterator[torch.Tensor] | None = None
+
+    def forward(self, shape: torch.Size | tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        if self._fed is not None:
+            return next(self._fed)
+        return self.draw(tuple(shape), like.dtype, like.device)
+
+    def draw(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        keep = 1 - self.rate
+        if keep <= 0:
+            return torch.zeros(shape, dtype=dtype, device=device)
+        return torch.empty(shape, dtype=dtype, device=device).bernoulli_(keep, generator=self.stream(device)).div_(keep)
+
+    def stream(self, device: torch.device) -> torch.Generator:
+        if self.seed == 0:
+            return randomness.stream(device)
+        if device not in self.streams:
+            self.streams[device] = start(torch.Generator(device), self.seed)
+        return self.streams[device]
+
+    @contextmanager
+    def fed(self, masks: list[torch.Tensor]) -> Iterator[None]:
+        """Within this block the masks come from ``masks``, in order."""
+        self._fed = iter(masks)
+        try:
+            yield
+        finally:
+            self._fed = None
+
+    def extra_repr(self) -> str:
+        return f"rate={self.rate}, seed={self.seed}"
+
+
+class Dropout(nn.Module):
+    """x·mask in training, x otherwise."""
+
+    def __init__(self, rate: float, seed: int = 0) -> None:
+        super().__init__()
+        self.noise = Noise(rate, seed)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training or self.noise.rate == 0:
+            return x
+        return x * self.noise(x.shape, x)

@@ -1,0 +1,203 @@
+"""What an argument of a given Swift type accepts in Python, and what it becomes.
+
+A converter takes a value and gives the value the implementation works with, or raises ``TypeError`` where Swift would
+not compile. Classes and enumerations are looked up by name when they are first needed, so that this room knows none.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from mlc_torch.spelling.signature import split_top
+
+Converter = Callable[[Any], Any]
+
+CLASSES: dict[str, type] = {}
+"""Every public class and enumeration by its Swift name, filled in as the classes are made."""
+
+HeightWidth = namedtuple("HeightWidth", "height width")
+YX = namedtuple("YX", "y x")
+_TUPLES = {("height", "width"): HeightWidth, ("y", "x"): YX}
+
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+def _wrong(expected: str) -> TypeError:
+    return TypeError(expected)
+
+
+def to_int(value: Any) -> int:
+    if type(value) is int:
+        number = value
+    elif isinstance(value, bool) or not isinstance(value, Integral):
+        raise _wrong("Int (a whole number)")
+    else:
+        number = operator.index(value)
+    if not _INT_MIN <= number <= _INT_MAX:
+        raise _wrong("Int (a whole number of 64 bits)")
+    return number
+
+
+def to_float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise _wrong("Float (a number)")
+    try:
+        return float(value)
+    except OverflowError:
+        raise _wrong("Float (a number that a float can hold)") from None
+
+
+def to_bool(value: Any) -> bool:
+    # Objective-C's BOOL is 0 or 1, NumPy has a bool of its own.
+    if value is True or value is False:
+        return value
+    if type(value).__name__ in ("bool", "bool_") or (isinstance(value, Integral) and value in (0, 1)):
+        return bool(value)
+    raise _wrong("Bool (True or False)")
+
+
+def to_string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong("String")
+    return value
+
+
+def to_number(value: Any) -> int | float | bool:
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return bool(value)
+    if isinstance(value, Integral):
+        return to_int(value)
+    if isinstance(value, Real):
+        return to_float(value)
+    raise _wrong("NSNumber (a number or a bool)")
+
+
+def to_callable(value: Any) -> Callable[..., Any]:
+    if not callable(value):
+        raise _wrong("a callable")
+    return value
+
+
+def to_bytes(value: Any) -> bytes:
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        raise _wrong("Data (bytes, or an array with a buffer)") from None
+
+
+def as_it_is(value: Any) -> Any:
+    return value
+
+
+def to_buffer(value: Any) -> Any:
+    """Which buffers serve, and why one does not, is for ``MLCTensorData`` to say; here only what is no buffer at all."""
+    if value is None or isinstance(value, (str, int, float, complex, list, tuple, dict, set)):
+        raise _wrong("a buffer (NumPy array, torch CPU tensor, bytes, bytearray or memoryview)")
+    return value
+
+
+def to_hardware(value: Any) -> Any:
+    """A GPU as the caller names it: a ``torch.device``, ``"cuda:0"`` or an index. Only the device room knows torch."""
+    if isinstance(value, bool) or not (isinstance(value, (str, int)) or type(value).__name__ == "device"):
+        raise _wrong("a torch.device, its name, or an index")
+    return value
+
+
+_SIMPLE: dict[str, Converter] = {
+    "Int": to_int,
+    "Float": to_float,
+    "TimeInterval": to_float,
+    "Bool": to_bool,
+    "String": to_string,
+    "NSNumber": to_number,
+    "Data": to_bytes,
+    "UnsafeMutableRawPointer": to_buffer,
+    "UnsafeRawPointer": to_buffer,
+    "MLCGraphCompletionHandler": to_callable,
+    "any MTLDevice": to_hardware,
+    "Any": as_it_is,
+}
+
+
+def _optional(inner: Converter) -> Converter:
+    return lambda value: None if value is None else inner(value)
+
+
+def _array(inner: Converter, type_: str) -> Converter:
+    def convert(value: Any) -> list[Any]:
+        if isinstance(value, (str, bytes, Mapping)) or not (
+            isinstance(value, Sequence) or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
+        ):
+            raise _wrong(f"{type_} (a list)")
+        return [inner(item) for item in value]
+
+    return convert
+
+
+def _dictionary(inner: Converter, type_: str) -> Converter:
+    def convert(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise _wrong(f"{type_} (a dictionary)")
+        return {to_string(key): inner(item) for key, item in value.items()}
+
+    return convert
+
+
+def _tuple(fields: tuple[str, ...], type_: str) -> Converter:
+    made = _TUPLES[fields]
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != len(fields):
+            raise _wrong(f"{type_} (a pair)")
+        return made(*map(to_int, value))
+
+    return convert
+
+
+def _named(name: str) -> Converter:
+    """An instance of one of our classes; an enumeration converts by itself, since it also takes raw values."""
+
+    def convert(value: Any) -> Any:
+        cls = CLASSES[name]
+        if type(value) is cls:
+            return value
+        coerce = getattr(cls, "_coerce", None)
+        if coerce is not None:
+            return coerce(value)
+        if not isinstance(value, cls):
+            raise _wrong(name)
+        return value
+
+    return convert
+
+
+@functools.cache
+def converter(type_: str) -> Converter:
+    """The converter for a Swift type such as ``[String : MLCTensor]?``."""
+    if type_.endswith("?"):
+        return _optional(converter(type_[:-1].removeprefix("(").removesuffix(")") if "(any" in type_ else type_[:-1]))
+    if type_ in _SIMPLE:
+        return _SIMPLE[type_]
+    if type_.startswith("["):
+        key_value = split_top(type_[1:-1], ":")
+        if len(key_value) == 2:
+            return _dictionary(converter(key_value[1]), type_)
+        return _array(converter(type_[1:-1]), type_)
+    if "->" in type_:
+        return to_callable
+    if type_.startswith("("):
+        return _tuple(tuple(field.split(":")[0].strip() for field in split_top(type_[1:-1])), type_)
+    return _named(type_)
+
+
+def describe(value: Any) -> str:
+    """A value as error messages show it: short, and with its type."""
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

@@ -1,0 +1,216 @@
+"""Declaring a member once.
+
+A public member is declared by its Swift signature and its Objective-C selector, side by side, above the one Python
+function that implements it::
+
+    @declare("init?(shape: [Int])", "layerWithShape:")
+    def _create(cls, shape): ...
+
+From the declaration come the Swift call (chosen by labels), the selector call, ``help()``, the stubs and the coverage
+report. A call passes one *door*: it converts the arguments and turns a refusal into the answer Swift would give.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlc_torch.refusals import MLCRefusal, answer
+from mlc_torch.spelling.arguments import Converter, converter, describe
+from mlc_torch.spelling.signature import Signature, parse, parse_selector, selector_name
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One spelling of one method or initializer, and the function that stands behind it."""
+
+    signature: Signature
+    selector: str | None
+    function: Callable[..., Any] = field(repr=False)
+    ours: bool = False
+    fixed: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def binds_class(self) -> bool:
+        return self.signature.is_init or self.signature.static
+
+    @property
+    def on_refusal(self) -> Any:
+        returns = self.signature.returns
+        if returns == "Bool":
+            return False
+        return [] if returns.startswith("[") and not returns.endswith("?") else None
+
+
+def declare(swift: str, selector: str | None = None, *, ours: bool = False, **fixed: Any) -> Callable[[Callable], Callable]:
+    """Give the function below a Swift spelling and a selector. May be stacked: one function, several spellings.
+
+    ``ours`` marks what the framework does not have and the API list therefore does not name. ``fixed`` arguments are
+    what this spelling stands for: ``celu(a:)`` is the activation layer with ``type=celu``.
+    """
+    signature = parse(swift)
+    if selector is not None and selector.count(":") != len(signature.params):
+        raise TypeError(f"{swift!r} and {selector!r} differ in the number of arguments")
+    return _declares(signature, selector, ours, fixed)
+
+
+def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
+    """Declare a selector that has no Swift spelling: ``"+ poolingWithType: MLCPoolingType, kernelSize: Int -> Self"``."""
+    signature, selector = parse_selector(text)
+    return _declares(signature, selector, False, fixed)
+
+
+def _declares(signature: Signature, selector: str | None, ours: bool, fixed: dict[str, Any]) -> Callable[[Callable], Callable]:
+    def mark(function: Callable) -> Callable:
+        known = inspect.signature(function).parameters
+        takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+        for param in signature.params:
+            if param.name not in known:
+                if takes_any and param.default is None:
+                    continue
+                raise TypeError(f"{signature.labels}: {function.__qualname__} has no parameter {param.name!r}")
+            if param.default is not None and known[param.name].default is inspect.Parameter.empty:
+                raise TypeError(f"{signature.labels}: {param.name} needs its default {param.default} in Python too")
+        declarations = function.__dict__.setdefault("__declarations__", [])
+        declarations.insert(0, Declaration(signature, selector, function, ours, fixed))
+        return function
+
+    return mark
+
+
+class prop:
+    """A property: stored under the name with an underscore, or computed by the function it decorates.
+
+    ``prop("Int")`` is readable in both spellings; ``swift=False`` or ``objc=False`` leaves one out.
+    """
+
+    def __init__(self, type_: str, *, settable: bool = False, swift: bool = True, objc: bool = True) -> None:
+        self.type, self.settable, self.swift, self.objc = type_, settable, swift, objc
+        self.getter: Callable[[Any], Any] | None = None
+        self.setter: Callable[[Any, Any], None] | None = None
+        self.name = ""
+
+    def __call__(self, getter: Callable[[Any], Any]) -> prop:
+        self.getter, self.__doc__ = getter, getter.__doc__
+        return self
+
+    def writes(self, setter: Callable[[Any, Any], None]) -> prop:
+        """Decorator for what happens on assignment."""
+        self.setter = setter
+        return self
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name, self.stored = name, "_" + name
+        self.__doc__ = self.__doc__ or f"{name}: {self.type}"
+
+    @property
+    def selectors(self) -> list[str]:
+        if not self.objc:
+            return []
+        return [self.name, f"set{self.name[0].upper()}{self.name[1:]}:"] if self.settable else [self.name]
+
+    def __get__(self, obj: Any, cls: type) -> Any:
+        if obj is None:
+            return self
+        if self.getter is not None:
+            return self.getter(obj)
+        return getattr(obj, self.stored)
+
+    def __set__(self, obj: Any, value: Any) -> None:
+        who = f"{type(obj).__name__}.{self.name}"
+        if not self.settable:
+            raise AttributeError(f"{who} is read-only")
+        try:
+            value = converter(self.type)(value)
+        except TypeError as expected:
+            raise TypeError(f"{who}: expected {expected}, got {describe(value)}") from None
+        except MLCRefusal as why:
+            # Assignment has no answer to give, so the property keeps its value and the reason is recorded.
+            answer(why, who, None)
+            return
+        if self.setter is not None:
+            self.setter(obj, value)
+        else:
+            setattr(obj, self.stored, value)
+
+
+class static_prop(prop):
+    """A property of the class itself. Where a labelled method shares the name, calling the value reaches that method."""
+
+    def __init__(self, type_: str, selector: str | None = None) -> None:
+        super().__init__(type_)
+        self.selector = selector
+        self.labelled: Callable[..., Any] | None = None
+
+    @property
+    def selectors(self) -> list[str]:
+        return [self.selector or self.name]
+
+    def __get__(self, obj: Any, cls: type) -> Any:
+        value = self.getter(cls)  # type: ignore[misc]
+        if self.labelled is not None:
+            value._labelled = self.labelled.__get__(None, cls)
+        return value
+
+
+Plan = tuple[tuple[str, str, Converter], ...]
+
+
+def plan_for(declaration: Declaration, keywords: tuple[str, ...]) -> Plan:
+    """For each given keyword: itself, the Python parameter it fills, its converter."""
+    params = {p.keyword: p for p in declaration.signature.params}
+    return tuple((k, params[k].name, converter(params[k].type)) for k in keywords)
+
+
+def enter(declaration: Declaration, target: Any, plan: Plan, given: dict[str, Any]) -> Any:
+    """The door: convert, call, and answer a refusal."""
+    try:
+        return declaration.function(
+            target, **declaration.fixed, **{name: convert(given[key]) for key, name, convert in plan}
+        )
+    except MLCRefusal as why:
+        return answer(why, member_name(target, declaration.signature), declaration.on_refusal)
+    except TypeError:
+        _explain_type_error(declaration, target, plan, given)
+        raise
+
+
+def _explain_type_error(declaration: Declaration, target: Any, plan: Plan, given: dict[str, Any]) -> None:
+    """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
+    for key, _, convert in plan:
+        try:
+            convert(given[key])
+        except MLCRefusal:
+            continue
+        except TypeError as expected:
+            who = member_name(target, declaration.signature)
+            raise TypeError(f"{who}: argument {key!r} expects {expected}, got {describe(given[key])}") from None
+
+
+def member_name(target: Any, signature: Signature) -> str:
+    """Who is speaking: ``MLCGraph.node(with:source:)``, ``MLCReshapeLayer(shape:)``."""
+    owner = target.__name__ if isinstance(target, type) else type(target).__name__
+    return f"{owner}{signature.labels.removeprefix('init')}" if signature.is_init else f"{owner}.{signature.labels}"
+
+
+def selector_method(declaration: Declaration) -> Any:
+    """The member as PyObjC spells it: positional arguments, in order."""
+    signature = declaration.signature
+    plan = plan_for(declaration, signature.keywords)
+    keywords, name = signature.keywords, selector_name(declaration.selector or "")
+
+    def call(target: Any, *args: Any) -> Any:
+        if len(args) != len(keywords):
+            raise TypeError(f"{name} takes {len(keywords)} arguments, got {len(args)}")
+        return enter(declaration, target, plan, dict(zip(keywords, args, strict=True)))
+
+    call.__name__ = name
+    call.__qualname__ = name
+    call.__doc__ = f"{declaration.selector}\n\nSwift: {signature if signature.swift else 'no spelling'}"
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
+        + [inspect.Parameter(p.name, inspect.Parameter.POSITIONAL_ONLY) for p in signature.params]
+    )
+    return classmethod(call) if declaration.binds_class else call

@@ -1,0 +1,132 @@
+"""``MLCObject``: the base of every public class. It turns declarations into callable members when a class is made."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, ClassVar
+
+from mlc_torch.refusals import unwrap
+from mlc_torch.spelling.arguments import CLASSES
+from mlc_torch.spelling.members import Declaration, prop, selector_method, static_prop
+from mlc_torch.spelling.overloads import Overloads, documentation, swift_method
+from mlc_torch.spelling.signature import selector_name
+
+
+class MLCObject:
+    """The base of the framework's classes. An initializer is chosen by its labels and may answer ``None``."""
+
+    __declared__: ClassVar[dict[str, list[Declaration]]] = {}
+    """Swift name to members, inherited ones included; ``""`` holds what only Objective-C has."""
+    __properties__: ClassVar[dict[str, prop]] = {}
+    __initializers__: ClassVar[Overloads | None] = None
+
+    def __init_subclass__(cls, *, inherits_initializers: bool = True, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        if cls.__module__.startswith("mlc_torch."):
+            CLASSES.setdefault(cls.__name__, cls)
+        own = _own_declarations(cls)
+        table = {name: list(known) for name, known in cls.__declared__.items()}
+        if not inherits_initializers:
+            table.pop("init", None)
+        for name, declarations in own.items():
+            overridden = {frozenset(d.signature.keywords) for d in declarations}
+            kept = [d for d in table.get(name, []) if frozenset(d.signature.keywords) not in overridden]
+            table[name] = kept + declarations
+        cls.__declared__ = table
+        cls.__properties__ = cls.__properties__ | {n: p for n, p in vars(cls).items() if isinstance(p, prop)}
+        for name, declarations in own.items():
+            for declaration in declarations:
+                if declaration.selector and declaration.selector != declaration.signature.name:
+                    setattr(cls, selector_name(declaration.selector), selector_method(declaration))
+            if name:
+                _install(cls, name, table[name])
+        for p in vars(cls).copy().values():
+            if isinstance(p, static_prop) and p.selector:
+                setattr(cls, p.selector, classmethod(lambda c, p=p: p.getter(c)))
+
+    def __new__(cls, *args: Any, **labels: Any) -> Any:
+        initializers = cls.__initializers__
+        if initializers is None:
+            raise TypeError(f"{cls.__name__} has no initializers")
+        if cls.__init__ is not MLCObject.__init__ and not initializers.fit(len(args), tuple(labels)):
+            # A subclass with an __init__ of its own takes what it likes and reaches ours through super().__init__.
+            return object.__new__(cls)
+        return initializers(cls, args, labels)
+
+    def __init__(self, *args: Any, **labels: Any) -> None:
+        if type(self).__init__ is MLCObject.__init__:
+            return  # __new__ has made the object
+        assert self.__initializers__ is not None
+        made = unwrap(self.__initializers__(type(self), args, labels))
+        self.__dict__.update(made.__dict__)
+        self._adopted()
+
+    def _adopted(self) -> None:
+        """Called when a subclass's own ``__init__`` has taken over the state of an object made for it."""
+
+    @classmethod
+    def _make(cls, **fields: Any) -> Any:
+        """A new instance with these properties, past every door."""
+        self = object.__new__(cls)
+        for name, value in fields.items():
+            self.__dict__["_" + name] = value
+        return self
+
+    def __copy__(self) -> Any:
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = object.__new__(type(self))
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return made
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.__dict__)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{n}={getattr(self, n)!r}" for n in self._shown())
+        return f"{type(self).__name__}({shown})"
+
+    def _shown(self) -> list[str]:
+        """The properties a one-line repr shows."""
+        return [n for n, p in self.__properties__.items() if p.swift and not isinstance(p, static_prop)]
+
+
+def _rebuild(cls: type, state: dict[str, Any]) -> Any:
+    made = object.__new__(cls)
+    made.__dict__.update(state)
+    return made
+
+
+def _own_declarations(cls: type) -> dict[str, list[Declaration]]:
+    found: dict[str, list[Declaration]] = {}
+    for value in list(vars(cls).values()):
+        function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+        for declaration in getattr(function, "__declarations__", ()):
+            signature = declaration.signature
+            name = "" if not signature.swift else signature.name + ("Async" if signature.is_async else "")
+            found.setdefault(name, []).append(declaration)
+    for name, value in list(vars(cls).items()):
+        declarations = getattr(value, "__declarations__", ())
+        if declarations and declarations[0].binds_class:
+            setattr(cls, name, classmethod(value))
+    return found
+
+
+def _install(cls: Any, name: str, declarations: list[Declaration]) -> None:
+    overloads = Overloads(cls.__name__, name, declarations)
+    if name == "init":
+        cls.__initializers__ = overloads
+        cls.__doc__ = f"{(cls.__doc__ or '').strip()}\n\n{documentation(declarations)}".strip()
+        return
+    method: Any = swift_method(overloads, declarations)
+    if declarations[0].binds_class:
+        method = classmethod(method)
+    shared = vars(cls).get(name)
+    if isinstance(shared, static_prop):
+        shared.labelled = method
+    else:
+        setattr(cls, name, method)

@@ -1,0 +1,197 @@
+"""What stands behind an ``MLCTensor``: its identity, its host memory and its value on a device.
+
+Graphs refer to cells, users to ``MLCTensor`` handles. A cell knows its handle only weakly, so that a compiled graph can
+tell which results somebody can still ask for, and keep only those.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.refusals import refuse
+from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
+from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+
+if TYPE_CHECKING:
+    from mlc_torch.tensor.tensor import MLCTensor
+
+_ids = itertools.count()
+
+View = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Cell:
+    """One tensor of a program."""
+
+    __slots__ = (
+        "_handle",
+        "_views",
+        "descriptor",
+        "device",
+        "host",
+        "label",
+        "optimizer_data",
+        "optimizer_device_data",
+        "snapshot",
+        "tensor_id",
+        "value",
+        "version",
+    )
+
+    def __init__(self, descriptor: MLCTensorDescriptor, host: MLCTensorData | None = None) -> None:
+        self.descriptor = descriptor
+        self.tensor_id = next(_ids)
+        self.label = f"data{self.tensor_id}"
+        self.host = host
+        self.value: torch.Tensor | None = None
+        self.device: MLCDevice | None = None
+        self.snapshot: memoryview | None = None
+        self.optimizer_data: list[MLCTensorData] = []
+        self.optimizer_device_data: list[Any] = []
+        self.version = 0
+        self._handle: weakref.ref[MLCTensor] | None = None
+        self._views: list[tuple[weakref.ref[torch.Tensor], View]] = []
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return TORCH_TYPES[self.descriptor.dataType]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.descriptor._shape
+
+    def handle(self) -> MLCTensor | None:
+        """The ``MLCTensor`` that somebody still holds, if any."""
+        return self._handle() if self._handle is not None else None
+
+    # Host memory
+
+    def give_host(self, data: MLCTensorData, who: str) -> None:
+        """Take ``data`` as this tensor's memory; all its bytes must be there."""
+        needed = self.descriptor.nbytes
+        if data._length < needed:
+            refuse(f"{who} holds {data._length} bytes, a tensor of shape {list(self.shape)} needs {needed}")
+        self.host, self.snapshot = data, None
+
+    def host_view(self) -> torch.Tensor | None:
+        """The host memory as a torch tensor over the same bytes."""
+        return None if self.host is None else self.host.view(self.dtype, self.shape)
+
+    def bytes(self) -> memoryview | None:
+        """What ``tensor.data`` shows: the whole host buffer, or the value a graph computed."""
+        if self.host is not None:
+            return self.host._bytes.toreadonly()
+        if self.snapshot is None and self.value is not None:
+            self.snapshot = host_bytes(self.value)
+        return self.snapshot
+
+    # Device memory
+
+    def place(self, device: MLCDevice, *, writable: bool = False) -> torch.Tensor:
+        """This tensor's value on ``device``, brought there if it is not yet.
+
+        On the CPU the value *is* the host memory. Memory that Python marks read-only is copied once the value is to be
+        written: Apple writes into it regardless, and Python must not (a divergence).
+        """
+        target = device.torch_device
+        if self.value is None or self.value.device != target:
+            self.download()  # the device that is left holds what training made of the value
+            source = self.host_view()
+            if source is None:
+                source = self.value if self.value is not None else allocate(self.descriptor, torch.zeros)
+            self._rehome(source if source.device == target else source.to(target))
+        assert self.value is not None
+        if writable and target.type == "cpu" and (self.host is None or self.host.readonly):
+            self._rehome(self.value.clone() if self.host is not None else self.value)
+            self.host = MLCTensorData._over(self.value)
+        self.device = device
+        return self.value
+
+    def _rehome(self, value: torch.Tensor) -> None:
+        """Make ``value`` the memory of this tensor, and of every torch parameter that looks into it."""
+        self.value = value
+        self.version += 1
+        alive = []
+        for reference, view in self._views:
+            parameter = reference()
+            if parameter is not None:
+                parameter.data = view(value)
+                alive.append((reference, view))
+        self._views = alive
+
+    def show(self, parameter: torch.Tensor, view: View) -> None:
+        """Let ``parameter`` look into this tensor's memory through ``view``, now and wherever the memory moves."""
+        self._views.append((weakref.ref(parameter), view))
+        if self.value is not None:
+            parameter.data = view(self.value)
+
+    def publish(self, value: torch.Tensor, device: MLCDevice) -> None:
+        """A graph computed this tensor."""
+        self.value, self.device, self.snapshot = value, device, None
+
+    def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
+        """Bind ``data`` and bring it to ``device``."""
+        self.give_host(data, "the data")
+        view = self.host_view()
+        assert view is not None
+        if device.torch_device.type == "cpu":
+            self._rehome(view)
+        elif self.value is not None and self.value.device == device.torch_device:
+            self.value.copy_(view)  # the address stays, so that captured work goes on reading it
+        else:
+            self._rehome(view.to(device.torch_device, copy=True))
+        self.device = device
+
+    def download(self) -> None:
+        """Bring the device's value back into host memory."""
+        if self.value is None:
+            return
+        if self.host is None:
+            self.snapshot = host_bytes(self.value)
+            return
+        view = self.host_view()
+        assert view is not None
+        if view.data_ptr() == self.value.data_ptr():
+            return
+        if self.host.readonly:
+            self.host = MLCTensorData._over(self.value.detach().cpu().clone())
+        else:
+            view.copy_(self.value.detach())
+
+    def copy_to(self, target: memoryview, length: int) -> None:
+        """Copy the first ``length`` bytes of the value into ``target``."""
+        source = host_bytes(self.value) if self.value is not None else self.bytes()
+        if source is None:
+            refuse("the tensor holds no data")
+        if not 0 <= length <= source.nbytes:
+            refuse(f"length is {length} bytes, the tensor holds {source.nbytes}")
+        if target.readonly:
+            refuse("the buffer is read-only")
+        if target.nbytes < length:
+            refuse(f"length is {length} bytes, the buffer holds {target.nbytes}")
+        target[:length] = source[:length]
+
+
+def host_bytes(value: torch.Tensor) -> memoryview:
+    """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere."""
+    return memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()).toreadonly()
+
+
+_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62
+
+
+def allocate(descriptor: MLCTensorDescriptor, make: Callable[..., torch.Tensor] = torch.empty) -> torch.Tensor:
+    """Host memory for a tensor; more than the machine has is refused rather than left to the system to kill us over."""
+    if descriptor.nbytes > _MEMORY_BYTES:
+        refuse(f"shape {descriptor.shape} needs {descriptor.nbytes} bytes, this machine has {_MEMORY_BYTES}")
+    try:
+        return make(descriptor._shape, dtype=TORCH_TYPES[descriptor._dataType])
+    except (RuntimeError, MemoryError) as error:
+        refuse(f"no memory for {descriptor.nbytes} bytes ({error})")

@@ -1,0 +1,132 @@
+"""``MLCTensorData``: memory of the caller's, wrapped without a copy."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+
+from mlc_torch.enums import MLCDataType
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject, declare, prop
+
+TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
+    MLCDataType.float32: torch.float32,
+    MLCDataType.float16: torch.float16,
+    MLCDataType.boolean: torch.bool,
+    MLCDataType.int64: torch.int64,
+    MLCDataType.int32: torch.int32,
+    MLCDataType.int8: torch.int8,
+    MLCDataType.uint8: torch.uint8,
+}
+DATA_TYPES = {torch_type: data_type for data_type, torch_type in TORCH_TYPES.items()}
+
+
+class MLCTensorData(MLCObject):
+    """Any buffer: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``.
+
+    Nothing is copied; the object is kept alive, and its memory is read when a graph executes.
+    """
+
+    length = prop("Int")
+
+    @prop("UnsafeMutableRawPointer")
+    def bytes(self):
+        """The caller's own memory as a ``memoryview`` of bytes."""
+        return self._bytes
+
+    @declare("init(bytesNoCopy bytes: UnsafeMutableRawPointer, length: Int)", "dataWithBytesNoCopy:length:")
+    @declare("init(immutableBytesNoCopy bytes: UnsafeRawPointer, length: Int)", "dataWithImmutableBytesNoCopy:length:")
+    @declare(
+        "init(bytesNoCopy bytes: UnsafeMutableRawPointer, length: Int, "
+        "deallocator: @escaping (UnsafeMutableRawPointer, Int) -> Void)",
+        "dataWithBytesNoCopy:length:deallocator:",
+    )
+    def _create(cls, bytes, length, deallocator=None):
+        view = byte_view(bytes)
+        if length < 0:
+            refuse(f"length must not be negative, got {length}")
+        if length > view.nbytes:
+            refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
+        made = cls._make(bytes=view[:length], length=length, owner=bytes, views={})
+        if deallocator is not None:
+            weakref.finalize(made, deallocator, bytes, length)
+        return made
+
+    @classmethod
+    def _over(cls, memory: Any) -> MLCTensorData:
+        """The whole of a buffer."""
+        view = byte_view(memory)
+        return cls._make(bytes=view, length=view.nbytes, owner=memory, views={})
+
+    @classmethod
+    def _bare(cls) -> MLCTensorData:
+        return cls._over(b"")
+
+    @property
+    def readonly(self) -> bool:
+        return self._bytes.readonly
+
+    def view(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+        """The leading bytes as a torch tensor over the same memory. Memory marked read-only must only be read."""
+        key = (dtype, shape)
+        found = self._views.get(key)
+        if found is None:
+            found = self._views[key] = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
+        return found
+
+    def __reduce__(self) -> Any:
+        raise TypeError("MLCTensorData wraps memory of this process and cannot be pickled")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensorData:
+        return self._over(bytearray(self._bytes))
+
+    def __repr__(self) -> str:
+        return f"MLCTensorData({type(self._owner).__name__}, length={self._length})"
+
+
+def byte_view(memory: Any) -> memoryview:
+    """A buffer as contiguous bytes; what cannot be seen so is refused with the way out."""
+    if isinstance(memory, torch.Tensor):
+        if memory.device.type != "cpu":
+            refuse(f"the buffer is a torch tensor on {memory.device}; pass tensor.cpu()")
+        if not memory.is_contiguous():
+            refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
+        if memory.numel() == 0:
+            return memoryview(b"")
+        return memoryview(memory.detach().reshape(-1).view(torch.uint8).numpy())
+    try:
+        view = memoryview(memory)
+    except TypeError:
+        raise TypeError(
+            "expected a buffer (NumPy array, torch CPU tensor, bytes, bytearray or memoryview), "
+            f"got {type(memory).__name__}"
+        ) from None
+    except (ValueError, BufferError) as error:
+        refuse(f"the buffer cannot be read as bytes ({error})")
+    if not view.c_contiguous:
+        refuse("the buffer is an array that is not contiguous; pass numpy.ascontiguousarray(array)")
+    if view.nbytes == 0:
+        return memoryview(b"")
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):
+        pass
+    try:
+        # memoryview casts only native single-character formats; NumPy also sees through the others.
+        return memoryview(np.asarray(memory).reshape(-1).view(np.uint8))
+    except (TypeError, ValueError) as error:
+        refuse(f"the buffer's elements have no plain bytes ({error})")
+
+
+def _alias(view: memoryview, dtype: torch.dtype, count: int) -> torch.Tensor:
+    buffer: Any = view
+    if view.readonly:
+        # torch.frombuffer warns about read-only memory although this alias is never written to.
+        address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+        buffer = (ctypes.c_char * view.nbytes).from_address(address)
+    return torch.frombuffer(buffer, dtype=dtype, count=count)

@@ -1,0 +1,354 @@
+"""``MLCTensor``: the handle that programs hold on a tensor."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject, declare, objc_only, prop
+from mlc_torch.tensor.cell import Cell, allocate, host_bytes
+from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, byte_view
+from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+from mlc_torch.tensor.quantization import along, dequantize, quantize
+from mlc_torch.tensor.random import random_values
+
+_DESCRIPTOR = "descriptor tensorDescriptor: MLCTensorDescriptor"
+_RANDOM = "randomInitializerType: MLCRandomInitializerType"
+_FILL = "fillWithData fillData"
+_IMAGE = "width: Int, height: Int, featureChannelCount: Int, batchSize: Int"
+_SEQUENCE = "sequenceLength: Int, featureChannelCount: Int, batchSize: Int"
+_SEQUENCES = "sequenceLengths: [Int], sortedSequences: Bool, featureChannelCount: Int, batchSize: Int"
+
+
+class MLCTensorOptimizerDeviceData(MLCObject):
+    """An optimizer's state for one parameter, where the device keeps it. Opaque."""
+
+    @classmethod
+    def _over(cls, state: torch.Tensor) -> MLCTensorOptimizerDeviceData:
+        return cls._make(state=state)
+
+    @classmethod
+    def _bare(cls) -> MLCTensorOptimizerDeviceData:
+        return cls._make(state=None)
+
+
+class MLCTensor(MLCObject):
+    """A tensor: a descriptor, a label, and once bound the caller's memory and a device's."""
+
+    @prop("MLCTensorDescriptor")
+    def descriptor(self):
+        return self._cell.descriptor
+
+    @prop("Int")
+    def tensorID(self):
+        return self._cell.tensor_id
+
+    @prop("String", settable=True)
+    def label(self):
+        return self._cell.label
+
+    @label.writes
+    def _set_label(self, label):
+        self._cell.label = label
+
+    @prop("Data?")
+    def data(self):
+        """The whole buffer, read-only, or ``None`` for a tensor without data."""
+        return self._cell.bytes()
+
+    @prop("MLCDevice?")
+    def device(self):
+        return self._cell.device
+
+    @prop("[MLCTensorData]")
+    def optimizerData(self):
+        return list(self._cell.optimizer_data)
+
+    @prop("[MLCTensorOptimizerDeviceData]")
+    def optimizerDeviceData(self):
+        return list(self._cell.optimizer_device_data)
+
+    @prop("Bool")
+    def hasValidNumerics(self):
+        """Whether no element is NaN or infinite. True for a tensor without data."""
+        value = self._cell.value if self._cell.value is not None else self._cell.host_view()
+        return value is None or not value.is_floating_point() or bool(torch.isfinite(value).all())
+
+    @classmethod
+    def _of(cls, cell: Cell) -> MLCTensor:
+        """The handle of ``cell``: the one somebody holds, or a new one."""
+        known = cell.handle()
+        if known is not None:
+            return known
+        made = cls._make(cell=cell)
+        cell._handle = weakref.ref(made)
+        return made
+
+    def _adopted(self) -> None:
+        self._cell._handle = weakref.ref(self)
+
+    # Initializers
+
+    @declare(f"init({_DESCRIPTOR})", "tensorWithDescriptor:")
+    @declare(f"init({_DESCRIPTOR}, data: MLCTensorData)", "tensorWithDescriptor:data:")
+    @declare(f"init({_DESCRIPTOR}, {_FILL}: NSNumber)", "tensorWithDescriptor:fillWithData:")
+    @declare(f"init({_DESCRIPTOR}, {_RANDOM})", "tensorWithDescriptor:randomInitializerType:")
+    def _create(cls, tensorDescriptor, data=None, fillData=None, randomInitializerType=None):
+        cell = Cell(tensorDescriptor)
+        if data is not None:
+            cell.give_host(data, "data")
+        elif fillData is not None:
+            cell.host = MLCTensorData._over(filled(tensorDescriptor, fillData))
+        elif randomInitializerType is not None:
+            cell.host = MLCTensorData._over(random_values(tensorDescriptor, randomInitializerType))
+        return cls._of(cell)
+
+    @declare("init(shape: [Int])", "tensorWithShape:")
+    @declare("init(shape: [Int], dataType: MLCDataType)", "tensorWithShape:dataType:")
+    @declare(f"init(shape: [Int], {_RANDOM})", "tensorWithShape:randomInitializerType:")
+    @objc_only(f"+ tensorWithShape: [Int], {_RANDOM}, dataType: MLCDataType -> Self")
+    @declare("init(shape: [Int], data: MLCTensorData, dataType: MLCDataType)", "tensorWithShape:data:dataType:")
+    @declare(
+        f"init(shape: [Int], {_FILL}: NSNumber, dataType: MLCDataType)", "tensorWithShape:fillWithData:dataType:"
+    )
+    @declare("init(shape: [Int], data: MLCTensorData)", "tensorWithShape:data:")  # of the first SDKs
+    @declare(f"init(shape: [Int], {_FILL}: NSNumber)", "tensorWithShape:fillWithData:")  # of the first SDKs
+    def _of_shape(cls, shape, dataType=None, **contents):
+        descriptor = MLCTensorDescriptor._create(shape, *([] if dataType is None else [dataType]))
+        return cls._create(descriptor, **contents)
+
+    @declare(f"init({_IMAGE})", "tensorWithWidth:height:featureChannelCount:batchSize:")
+    @declare(f"init({_IMAGE}, data: MLCTensorData)", "tensorWithWidth:height:featureChannelCount:batchSize:data:")
+    @declare(
+        f"init({_IMAGE}, {_RANDOM})", "tensorWithWidth:height:featureChannelCount:batchSize:randomInitializerType:"
+    )
+    @declare(
+        f"init({_IMAGE}, data: MLCTensorData, dataType: MLCDataType)",
+        "tensorWithWidth:height:featureChannelCount:batchSize:data:dataType:",
+    )
+    @declare(
+        f"init({_IMAGE}, {_FILL}: Float, dataType: MLCDataType)",
+        "tensorWithWidth:height:featureChannelCount:batchSize:fillWithData:dataType:",
+    )
+    def _image(cls, width, height, featureChannelCount, batchSize, **contents):
+        return cls._of_shape((batchSize, featureChannelCount, height, width), **contents)
+
+    @declare(f"init({_SEQUENCE})", "tensorWithSequenceLength:featureChannelCount:batchSize:")
+    @declare(
+        f"init({_SEQUENCE}, data: MLCTensorData?)", "tensorWithSequenceLength:featureChannelCount:batchSize:data:"
+    )
+    @declare(
+        f"init({_SEQUENCE}, {_RANDOM})",
+        "tensorWithSequenceLength:featureChannelCount:batchSize:randomInitializerType:",
+    )
+    def _sequence(cls, sequenceLength, featureChannelCount, batchSize, **contents):
+        if batchSize < 1:
+            refuse(f"batchSize must be at least 1, got {batchSize}")
+        return cls._sequences([sequenceLength] * min(batchSize, 2**20), False, featureChannelCount, batchSize, **contents)
+
+    @declare(
+        f"init?({_SEQUENCES}, data: MLCTensorData? = nil)",
+        "tensorWithSequenceLengths:sortedSequences:featureChannelCount:batchSize:data:",
+    )
+    @declare(
+        f"init?({_SEQUENCES}, {_RANDOM})",
+        "tensorWithSequenceLengths:sortedSequences:featureChannelCount:batchSize:randomInitializerType:",
+    )
+    def _sequences(
+        cls, sequenceLengths, sortedSequences, featureChannelCount, batchSize, data=None, randomInitializerType=None
+    ):
+        """batchSize is not checked against the number of lengths (measured, behaviour.md A.4)."""
+        shape = [batchSize, max(sequenceLengths, default=0), featureChannelCount]
+        descriptor = MLCTensorDescriptor._sequence(
+            shape, sequenceLengths, sortedSequences, MLCTensorDescriptor._create([1]).dataType
+        )
+        return cls._create(descriptor, data=data, randomInitializerType=randomInitializerType)
+
+    # Moving data
+
+    @declare("bindAndWriteData(_ data: MLCTensorData, to device: MLCDevice) -> Bool", "bindAndWriteData:toDevice:")
+    def _bind(self, data, device):
+        self._cell.upload(data, device)
+        return True
+
+    @declare("synchronizeData() -> Bool", "synchronizeData")
+    def _synchronize(self):
+        self._cell.download()
+        return True
+
+    @declare(
+        "copyDataFromDeviceMemory(toBytes bytes: UnsafeMutableRawPointer, length: Int, synchronizeWithDevice: Bool) -> Bool",
+        "copyDataFromDeviceMemoryToBytes:length:synchronizeWithDevice:",
+    )
+    def _copy_out(self, bytes, length, synchronizeWithDevice):
+        self._cell.copy_to(byte_view(bytes), length)
+        return True
+
+    @declare(
+        "bindOptimizerData(_ data: [MLCTensorData], deviceData: [MLCTensorOptimizerDeviceData]?) -> Bool",
+        "bindOptimizerData:deviceData:",
+    )
+    def _bind_optimizer(self, data, deviceData):
+        needed = self._cell.descriptor.nbytes
+        for i, state in enumerate(data):
+            if state._length < needed:
+                refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
+        self._cell.optimizer_data = list(data)
+        self._cell.optimizer_device_data = list(deviceData or [])
+        self._cell.version += 1
+        return True
+
+    @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")
+    def _synchronize_optimizer(self):
+        cell = self._cell
+        for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
+            if state._state is not None and not host.readonly:
+                target = host.view(cell.dtype, cell.shape)
+                if target.data_ptr() != state._state.data_ptr():
+                    target.copy_(state._state.reshape(cell.shape))
+        return True
+
+    # Quantization
+
+    @declare(
+        "quantized(to type: MLCDataType, scale: Float, bias: Int) -> MLCTensor?", "tensorByQuantizingToType:scale:bias:"
+    )
+    def _quantized(self, type, scale, bias):
+        if not scale:
+            refuse("scale must not be zero")
+        return self._like(quantize(self._values(), type, torch.tensor(scale), torch.tensor(bias)))
+
+    @declare(
+        "quantized(to type: MLCDataType, scale: MLCTensor, bias: MLCTensor, axis: Int) -> MLCTensor?",
+        "tensorByQuantizingToType:scale:bias:axis:",
+    )
+    def _quantized_along(self, type, scale, bias, axis):
+        return self._like(quantize(self._values(), type, *self._along(axis, scale, bias)))
+
+    @declare(
+        "dequantized(to type: MLCDataType, scale: MLCTensor, zeroPoint bias: MLCTensor) -> MLCTensor?",
+        "tensorByDequantizingToType:scale:bias:",
+    )
+    def _dequantized(self, type, scale, bias):
+        numbers = scale._values(), bias._values()
+        for name, number in zip(("scale", "zeroPoint"), numbers, strict=True):
+            if number.numel() != 1:
+                refuse(f"{name} must hold one number, or the axis they belong to must be given; it holds {number.numel()}")
+        return self._like(dequantize(self._values(), type, *(n.reshape(()) for n in numbers)))
+
+    @declare(
+        "dequantized(to type: MLCDataType, scale: MLCTensor, bias: MLCTensor, axis: Int) -> MLCTensor?",
+        "tensorByDequantizingToType:scale:bias:axis:",
+    )
+    def _dequantized_along(self, type, scale, bias, axis):
+        return self._like(dequantize(self._values(), type, *self._along(axis, scale, bias)))
+
+    def _along(self, axis: int, scale: MLCTensor, bias: MLCTensor) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = self._cell.shape
+        return along(axis, scale._values(), shape, "scale"), along(axis, bias._values(), shape, "bias")
+
+    def _like(self, value: torch.Tensor) -> MLCTensor:
+        descriptor = MLCTensorDescriptor._create(self._cell.shape, DATA_TYPES[value.dtype])
+        return MLCTensor._create(descriptor, data=MLCTensorData._over(value.contiguous()))
+
+    def _values(self) -> torch.Tensor:
+        value = self._cell.value if self._cell.value is not None else self._cell.host_view()
+        if value is None:
+            refuse(f"the tensor {self.label!r} holds no data")
+        return value.detach().cpu()
+
+    # With torch and NumPy (ours)
+
+    @property
+    def torch(self) -> torch.Tensor:
+        """This tensor's memory as a torch tensor, without a copy, on the device it lives on."""
+        cell = self._cell
+        if cell.value is None:
+            if cell.host is None:
+                raise ValueError(f"{self!r} holds no data")
+            cell.place(MLCDevice._cpu(), writable=True)
+        assert cell.value is not None
+        return cell.value.detach()
+
+    def numpy(self) -> np.ndarray:
+        """This tensor's values as a NumPy array: over the same memory on the CPU, a copy from elsewhere."""
+        return self.torch.cpu().numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        values = self.numpy()
+        if copy is False and self.torch.device.type != "cpu":
+            raise ValueError("the tensor lives on a device; a NumPy array of it is a copy")
+        return np.array(values, dtype=dtype, copy=True) if copy else values.astype(dtype or values.dtype, copy=False)
+
+    def __dlpack__(self, **kw: Any) -> Any:
+        return self.torch.__dlpack__(**kw)
+
+    def __dlpack_device__(self) -> Any:
+        return self.torch.__dlpack_device__()
+
+    @classmethod
+    def from_torch(cls, tensor: torch.Tensor, label: str | None = None) -> MLCTensor:
+        """An ``MLCTensor`` over the memory of a torch tensor: trained values appear there too."""
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"MLCTensor.from_torch expects a torch.Tensor, got {type(tensor).__name__}")
+        if tensor.dtype not in DATA_TYPES:
+            raise TypeError(f"MLCTensor.from_torch: ML Compute has no type for {tensor.dtype}")
+        if not tensor.is_contiguous():
+            raise ValueError("MLCTensor.from_torch needs a contiguous tensor; pass tensor.contiguous()")
+        shape = tuple(tensor.shape) or (1,)
+        cell = Cell(MLCTensorDescriptor._create(shape, DATA_TYPES[tensor.dtype]))
+        value = tensor.detach().reshape(shape)
+        if tensor.device.type == "cpu":
+            cell.host = MLCTensorData._over(value)
+        else:
+            cell.value, cell.device = value, MLCDevice._of_gpus([tensor.device])
+        if label is not None:
+            cell.label = label
+        return cls._of(cell)
+
+    # Copies and text
+
+    def __copy__(self) -> MLCTensor:
+        """A new ID and label; descriptor, data and optimizer data are shared, the device is not (measured)."""
+        cell = Cell(self._cell.descriptor, self._cell.host)
+        if cell.host is None and self._cell.value is not None:
+            cell.host = MLCTensorData._over(bytearray(host_bytes(self._cell.value)))
+        cell.optimizer_data = list(self._cell.optimizer_data)
+        return self._of(cell)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensor:
+        made = self.__copy__()
+        made._cell.host = copy.deepcopy(made._cell.host, memo)
+        made._cell.optimizer_data = copy.deepcopy(made._cell.optimizer_data, memo)
+        memo[id(self)] = made
+        return made
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an MLCTensor refers to memory of this process; save its numpy() or a checkpoint instead")
+
+    def __repr__(self) -> str:
+        cell = self._cell
+        where = f", on {cell.device.torch_device}" if cell.device is not None else ""
+        held = "" if cell.host is not None or cell.value is not None else ", no data"
+        return f"MLCTensor({cell.label!r}, shape={list(cell.shape)}, {cell.descriptor.dataType.name}{where}{held})"
+
+
+def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
+    """A tensor of one number, cast to the element type as C would."""
+    values = allocate(descriptor)
+    if values.is_floating_point():
+        return values.fill_(float(number))
+    if values.dtype == torch.bool:
+        return values.fill_(bool(number))
+    if number != number or number in (float("inf"), float("-inf")):
+        refuse(f"{number} has no value as {descriptor.dataType.name}")
+    limits = torch.iinfo(values.dtype)
+    return values.fill_(int(number)) if limits.min <= number <= limits.max else refuse(
+        f"{number} does not fit into {descriptor.dataType.name}"
+    )

@@ -1,0 +1,27 @@
+"""Fixtures for the whole suite."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+DEVICES = ["cpu", "cuda", "mps"]
+
+
+def _present(name: str) -> bool:
+    return name == "cpu" or (name == "cuda" and torch.cuda.is_available()) or (name == "mps" and torch.backends.mps.is_available())
+
+
+@pytest.fixture(params=[d for d in DEVICES if _present(d)])
+def torch_device(request) -> torch.device:
+    """Every device present."""
+    if request.param == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    return torch.device(request.param)
+
+
+def pytest_report_header() -> str:
+    absent = [d for d in DEVICES if not _present(d)]
+    return "mlc_torch: devices present: " + ", ".join(d for d in DEVICES if _present(d)) + (
+        f"; ABSENT, so their tests do not run: {', '.join(absent)}" if absent else ""
+    )
