@@ -1,1 +1,24 @@
-from mlc_torch.refusals import last_refusal
+"""Apple's ML Compute on PyTorch: the same classes, labels, values and answers, on CPU, CUDA or MPS."""
+
+from __future__ import annotations
+
+from mlc_torch.descriptors import *  # noqa: F403
+from mlc_torch.device import MLCDevice, MLCPlatform
+from mlc_torch.enums import *  # noqa: F403
+from mlc_torch.graph import MLCGraph, MLCInferenceGraph, MLCTrainingGraph
+from mlc_torch.graph.completion import MLCGraphCompletionHandler
+from mlc_torch.layers import *  # noqa: F403
+from mlc_torch.optimizers import *  # noqa: F403
+from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, last_refusal, strict, unwrap
+from mlc_torch.tensor import (
+    MLCTensor,
+    MLCTensorData,
+    MLCTensorDescriptor,
+    MLCTensorOptimizerDeviceData,
+    MLCTensorParameter,
+)
+
+__version__ = "0.1.0"
+
+__all__ = sorted(name for name in globals() if name.startswith("MLC"))
+__all__ += ["last_refusal", "strict", "unwrap"]

@@ -19,7 +19,7 @@ _MISSING: Any = object()
 class _EnumType(enum.EnumType):
     """Adds Swift's ``init(rawValue:)``, which is failable for enumerations: ``MLCDataType(rawValue=99)`` is ``None``."""
 
-    def __call__(cls, value: Any = _MISSING, *args: Any, rawValue: Any = _MISSING, **kw: Any) -> Any:
+    def __call__(cls: Any, value: Any = _MISSING, *args: Any, rawValue: Any = _MISSING, **kw: Any) -> Any:
         if rawValue is not _MISSING:
             if isinstance(rawValue, bool) or not isinstance(rawValue, int):
                 raise TypeError(f"{cls.__name__}: argument 'rawValue' expects Int, got {rawValue!r}")
@@ -226,6 +226,8 @@ class _PayloadEnum:
     """A Swift enumeration whose cases carry values. Objective-C sees the raw value and passes the rest beside it."""
 
     cases: ClassVar[dict[int, str]]
+    rawValue: int
+    payload: Any
     __slots__ = ("payload", "rawValue")
 
     def __init__(self, raw: int, payload: Any = None) -> None:
@@ -432,3 +434,11 @@ def _description_function(enumeration: str) -> Any:
 
 FUNCTIONS = {f"{name}DebugDescription": _description_function(name) for name in DEBUG_DESCRIPTIONS}
 globals().update(FUNCTIONS)
+
+__all__ = [n for n in globals() if n.startswith("MLC") and n not in ("MLCEnum", "MLCOptionSet")]  # noqa: PLE0604,PLE0605
+
+__all__ = [  # noqa: PLE0604 - computed, so that a new enumeration cannot be forgotten
+    *(name for name, value in list(globals().items()) if isinstance(value, type) and name.startswith("MLC")),
+    *FUNCTIONS,
+]
+__all__ = [name for name in __all__ if name not in ("MLCEnum", "MLCOptionSet")]

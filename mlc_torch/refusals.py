@@ -37,6 +37,10 @@ class MLCRefusal(ValueError):
         return type(self), (self.reason, self.member)
 
 
+class MLCTrainingWarning(UserWarning):
+    """Something about a training graph that the framework accepts without a word and that keeps it from learning."""
+
+
 _strict: contextvars.ContextVar[bool | None] = contextvars.ContextVar("mlc_torch_strict", default=None)
 _last: contextvars.ContextVar[MLCRefusal | None] = contextvars.ContextVar("mlc_torch_last_refusal", default=None)
 

@@ -2,7 +2,6 @@
 
 from mlc_torch.descriptors.activation import MLCActivationDescriptor
 from mlc_torch.descriptors.attention import MLCMultiheadAttentionDescriptor
-from mlc_torch.descriptors.base import Descriptor
 from mlc_torch.descriptors.convolution import MLCConvolutionDescriptor
 from mlc_torch.descriptors.embedding import MLCEmbeddingDescriptor
 from mlc_torch.descriptors.loss import MLCLossDescriptor
@@ -13,7 +12,6 @@ from mlc_torch.descriptors.pooling import MLCPoolingDescriptor
 from mlc_torch.descriptors.yolo import MLCYOLOLossDescriptor
 
 __all__ = [
-    "Descriptor",
     "MLCActivationDescriptor",
     "MLCConvolutionDescriptor",
     "MLCEmbeddingDescriptor",

@@ -37,7 +37,7 @@ def _zero(type_: str) -> Any:
     known = {"Int": 0, "Float": 0.0, "Bool": False, "Data": b""}
     if type_ in known:
         return known[type_]
-    cls = CLASSES.get(type_)
+    cls: Any = CLASSES.get(type_)
     return cls(0) if hasattr(cls, "_value2member_map_") else None
 
 

@@ -69,11 +69,16 @@ class MLCLayer(MLCObject):
             graph=None,
             module=None,
             uses=[],
+            buffers=[],
         )
 
     @classmethod
     def _bare(cls) -> Any:
+        """What ``alloc().init()`` gives: no tensors, no descriptor, no label."""
         made = cls._layer()
+        for name, declared in cls.__properties__.items():
+            if declared.getter is None:
+                made.__dict__.setdefault(declared.stored, None)
         made._label = None
         return made
 
@@ -100,7 +105,7 @@ class MLCLayer(MLCObject):
     def module(self) -> nn.Module:
         """The ``torch.nn`` module that computes this layer. Its parameters are views of the tensors' own memory."""
         if self._module is None:
-            self._uses = []
+            self._uses, self._buffers = [], []
             self._module = self._build()
         return self._module
 
@@ -109,6 +114,12 @@ class MLCLayer(MLCObject):
         """The layer's trainable tensors, as roles and as torch parameters."""
         assert self.module is not None
         return self._uses
+
+    @property
+    def buffer_cells(self) -> list[Cell]:
+        """The tensors that the module computes rather than trains."""
+        assert self.module is not None
+        return self._buffers
 
     def _show(
         self, module: nn.Module, name: str, shape: Sequence[int], parameter: MLCTensorParameter | None, role: str = ""
@@ -134,10 +145,11 @@ class MLCLayer(MLCObject):
         made = value.view(view)
         cell.show(made, lambda memory: memory.view(view))
         module.register_buffer(name, made)
+        self._buffers.append(cell)
 
     def __copy__(self) -> Any:
         made = super().__copy__()
-        made.__dict__.update(_layerID=0, _graph=None, _module=None, _uses=[], _deviceType=UNCOMPILED)
+        made.__dict__.update(_layerID=0, _graph=None, _module=None, _uses=[], _buffers=[], _deviceType=UNCOMPILED)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

@@ -6,13 +6,15 @@ numbers drawn beforehand. That is how all ways of running a graph drop the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import nn
 
 from mlc_torch.device import randomness, start
+
+Listener = Callable[["Noise", tuple[int, ...], torch.Tensor], torch.Tensor]
 
 
 class Noise(nn.Module):
@@ -26,17 +28,22 @@ class Noise(nn.Module):
         self.rate, self.seed = rate, seed
         self.streams: dict[torch.device, torch.Generator] = {}
         self._fed: Iterator[torch.Tensor] | None = None
+        self._listener: Listener | None = None
 
     def forward(self, shape: torch.Size | tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         if self._fed is not None:
             return next(self._fed)
+        if self._listener is not None:
+            return self._listener(self, tuple(shape), like)
         return self.draw(tuple(shape), like.dtype, like.device)
 
     def draw(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        return self.redraw(torch.empty(shape, dtype=dtype, device=device))
+
+    def redraw(self, mask: torch.Tensor) -> torch.Tensor:
+        """Fill ``mask`` anew."""
         keep = 1 - self.rate
-        if keep <= 0:
-            return torch.zeros(shape, dtype=dtype, device=device)
-        return torch.empty(shape, dtype=dtype, device=device).bernoulli_(keep, generator=self.stream(device)).div_(keep)
+        return mask.bernoulli_(keep, generator=self.stream(mask.device)).div_(keep)
 
     def stream(self, device: torch.device) -> torch.Generator:
         if self.seed == 0:
@@ -53,6 +60,15 @@ class Noise(nn.Module):
             yield
         finally:
             self._fed = None
+
+    @contextmanager
+    def overheard(self, listener: Listener) -> Iterator[None]:
+        """Within this block nothing is drawn; ``listener`` learns which mask is needed and gives it."""
+        self._listener = listener
+        try:
+            yield
+        finally:
+            self._listener = None
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, seed={self.seed}"

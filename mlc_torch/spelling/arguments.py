@@ -22,7 +22,7 @@ CLASSES: dict[str, type] = {}
 
 HeightWidth = namedtuple("HeightWidth", "height width")
 YX = namedtuple("YX", "y x")
-_TUPLES = {("height", "width"): HeightWidth, ("y", "x"): YX}
+_TUPLES: dict[tuple[str, ...], Any] = {("height", "width"): HeightWidth, ("y", "x"): YX}
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 

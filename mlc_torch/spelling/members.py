@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from mlc_torch.refusals import MLCRefusal, answer
 from mlc_torch.spelling.arguments import Converter, converter, describe
@@ -68,7 +68,7 @@ def _declares(signature: Signature, selector: str | None, ours: bool, fixed: dic
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
         for param in signature.params:
             if param.name not in known:
-                if takes_any and param.default is None:
+                if takes_any:
                     continue
                 raise TypeError(f"{signature.labels}: {function.__qualname__} has no parameter {param.name!r}")
             if param.default is not None and known[param.name].default is inspect.Parameter.empty:
@@ -92,14 +92,14 @@ class prop:
         self.setter: Callable[[Any, Any], None] | None = None
         self.name = ""
 
-    def __call__(self, getter: Callable[[Any], Any]) -> prop:
+    def __call__(self, getter: Callable[[Any], Any]) -> Self:
         self.getter, self.__doc__ = getter, getter.__doc__
         return self
 
-    def writes(self, setter: Callable[[Any, Any], None]) -> prop:
-        """Decorator for what happens on assignment."""
+    def writes(self, setter: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        """Decorator for what happens on assignment. The function keeps its own name, which is not the property's."""
         self.setter = setter
-        return self
+        return setter
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self.stored = name, "_" + name
@@ -133,7 +133,7 @@ class prop:
         if self.setter is not None:
             self.setter(obj, value)
         else:
-            setattr(obj, self.stored, value)
+            obj.__dict__[self.stored] = value  # past the __setattr__ of descriptors, which are frozen but for this
 
 
 class static_prop(prop):

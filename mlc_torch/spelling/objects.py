@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlc_torch.refusals import unwrap
 from mlc_torch.spelling.arguments import CLASSES
@@ -20,6 +20,11 @@ class MLCObject:
     __properties__: ClassVar[dict[str, prop]] = {}
     __initializers__: ClassVar[Overloads | None] = None
 
+    if TYPE_CHECKING:
+        # Fields are stored by _make, under names that a type checker cannot see. Programs have the stubs.
+        def __getattr__(self, name: str) -> Any: ...
+        def __setattr__(self, name: str, value: Any) -> None: ...
+
     def __init_subclass__(cls, *, inherits_initializers: bool = True, **kw: Any) -> None:
         super().__init_subclass__(**kw)
         if cls.__module__.startswith("mlc_torch."):
@@ -27,7 +32,9 @@ class MLCObject:
         own = _own_declarations(cls)
         table = {name: list(known) for name, known in cls.__declared__.items()}
         if not inherits_initializers:
-            table.pop("init", None)
+            for declaration in table.pop("init", []):
+                if declaration.selector:
+                    setattr(cls, selector_name(declaration.selector), _NotInherited(declaration.selector))
         for name, declarations in own.items():
             overridden = {frozenset(d.signature.keywords) for d in declarations}
             kept = [d for d in table.get(name, []) if frozenset(d.signature.keywords) not in overridden]
@@ -95,8 +102,18 @@ class MLCObject:
         return [n for n, p in self.__properties__.items() if p.swift and not isinstance(p, static_prop)]
 
 
+class _NotInherited:
+    """Stands where a base class has an initializer's selector that its subclass is not made by."""
+
+    def __init__(self, selector: str) -> None:
+        self.selector = selector
+
+    def __get__(self, obj: Any, cls: type) -> Any:
+        raise AttributeError(f"{cls.__name__} is not made by {self.selector}")
+
+
 def _rebuild(cls: type, state: dict[str, Any]) -> Any:
-    made = object.__new__(cls)
+    made: Any = object.__new__(cls)
     made.__dict__.update(state)
     return made
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mlc_torch.tensor.tensor import MLCTensor
 
 _ids = itertools.count()
+_handles = itertools.count(1)
+_newest_handle = 0
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
@@ -71,6 +73,12 @@ class Cell:
         """The ``MLCTensor`` that somebody still holds, if any."""
         return self._handle() if self._handle is not None else None
 
+    def held_by(self, handle: MLCTensor) -> None:
+        """``handle`` is how programs see this tensor from now on."""
+        global _newest_handle
+        self._handle = weakref.ref(handle)
+        _newest_handle = next(_handles)
+
     # Host memory
 
     def give_host(self, data: MLCTensorData, who: str) -> None:
@@ -106,7 +114,7 @@ class Cell:
             source = self.host_view()
             if source is None:
                 source = self.value if self.value is not None else allocate(self.descriptor, torch.zeros)
-            self._rehome(source if source.device == target else source.to(target))
+            self._rehome(source if source.device == target else upload(source, target))
         assert self.value is not None
         if writable and target.type == "cpu" and (self.host is None or self.host.readonly):
             self._rehome(self.value.clone() if self.host is not None else self.value)
@@ -146,7 +154,7 @@ class Cell:
         elif self.value is not None and self.value.device == device.torch_device:
             self.value.copy_(view)  # the address stays, so that captured work goes on reading it
         else:
-            self._rehome(view.to(device.torch_device, copy=True))
+            self._rehome(upload(view, device.torch_device))
         self.device = device
 
     def download(self) -> None:
@@ -179,9 +187,23 @@ class Cell:
         target[:length] = source[:length]
 
 
+def handles_made() -> int:
+    """Counts handles, so that a compiled graph notices cheaply when a tensor may have become readable."""
+    return _newest_handle
+
+
+def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy of host memory on ``device``. The memory has been read when this returns, also where the copy is queued."""
+    if device.type != "cuda" or view.device.type != "cpu":
+        return view.to(device, copy=True)
+    staged = torch.empty(view.shape, dtype=view.dtype, pin_memory=True)
+    staged.copy_(view)
+    return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
+
+
 def host_bytes(value: torch.Tensor) -> memoryview:
     """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere."""
-    return memoryview(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()).toreadonly()
+    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data.toreadonly()
 
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62

@@ -98,7 +98,7 @@ def byte_view(memory: Any) -> memoryview:
             refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
         if memory.numel() == 0:
             return memoryview(b"")
-        return memoryview(memory.detach().reshape(-1).view(torch.uint8).numpy())
+        return memory.detach().reshape(-1).view(torch.uint8).numpy().data
     try:
         view = memoryview(memory)
     except TypeError:
@@ -118,7 +118,7 @@ def byte_view(memory: Any) -> memoryview:
         pass
     try:
         # memoryview casts only native single-character formats; NumPy also sees through the others.
-        return memoryview(np.asarray(memory).reshape(-1).view(np.uint8))
+        return np.asarray(memory).reshape(-1).view(np.uint8).data
     except (TypeError, ValueError) as error:
         refuse(f"the buffer's elements have no plain bytes ({error})")
 

@@ -9,7 +9,16 @@ class MLCTensorParameter(MLCObject):
     """A tensor, and whether the optimizer updates it."""
 
     tensor = prop("MLCTensor")
-    isUpdatable = prop("Bool", settable=True)
+
+    @prop("Bool", settable=True)
+    def isUpdatable(self):
+        return self._isUpdatable
+
+    @isUpdatable.writes
+    def _set_updatable(self, isUpdatable):
+        self._isUpdatable = isUpdatable
+        if self._tensor is not None:
+            self._tensor._cell.version += 1  # compiled graphs take the change up at their next update
 
     @declare("init(tensor: MLCTensor)", "parameterWithTensor:")
     @declare("init(tensor: MLCTensor, optimizerData: [MLCTensorData]?)", "parameterWithTensor:optimizerData:")

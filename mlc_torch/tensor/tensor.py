@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import weakref
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.refusals import refuse
@@ -87,11 +87,11 @@ class MLCTensor(MLCObject):
         if known is not None:
             return known
         made = cls._make(cell=cell)
-        cell._handle = weakref.ref(made)
+        cell.held_by(made)
         return made
 
     def _adopted(self) -> None:
-        self._cell._handle = weakref.ref(self)
+        self._cell.held_by(self)
 
     # Initializers
 
@@ -293,7 +293,7 @@ class MLCTensor(MLCObject):
         return self.torch.__dlpack_device__()
 
     @classmethod
-    def from_torch(cls, tensor: torch.Tensor, label: str | None = None) -> MLCTensor:
+    def from_torch(cls, tensor: Tensor, label: str | None = None) -> MLCTensor:
         """An ``MLCTensor`` over the memory of a torch tensor: trained values appear there too."""
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"MLCTensor.from_torch expects a torch.Tensor, got {type(tensor).__name__}")

@@ -1,0 +1,31 @@
+"""``python -m mlc_torch COMMAND``, also installed as ``mlc-torch``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from mlc_torch import commands
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that ``arguments`` name and give its exit status."""
+    parser = argparse.ArgumentParser(prog="mlc-torch", description="Apple's ML Compute, computed by PyTorch.")
+    choices = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for found in pkgutil.iter_modules(commands.__path__):
+        module = importlib.import_module(f"{commands.__name__}.{found.name}")
+        if not hasattr(module, "run"):
+            continue
+        about = (module.__doc__ or "").partition(": ")[2].strip().rstrip(".")
+        chosen = choices.add_parser(found.name, help=about, description=about)
+        module.add_arguments(chosen)
+        chosen.set_defaults(run=module.run)
+    given = parser.parse_args(arguments)
+    return int(given.run(given))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

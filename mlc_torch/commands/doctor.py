@@ -1,0 +1,85 @@
+"""``python -m mlc_torch doctor``: versions, devices and what works on each; with ``--check`` every layer on every device."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+
+import numpy as np
+import torch
+
+import mlc_torch as mlc
+from mlc_torch.commands.checks import check, layers
+from mlc_torch.commands.training_check import check_training
+from mlc_torch.device import offered
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--check", action="store_true", help="run one case per layer, and a training, on every device")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    _print(f"mlc_torch {mlc.__version__}, torch {torch.__version__}, NumPy {np.__version__}")
+    _print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    for name in ("MLC_TORCH_DEVICE", "MLC_TORCH_STRICT"):
+        if os.environ.get(name):
+            _print(f"{name}={os.environ[name]}")
+    devices = [mlc.MLCDevice.cpu(), *(mlc.unwrap(mlc.MLCDevice(gpuDevices=[gpu])) for gpu in offered())]
+    for device in devices:
+        _print(f"\n{device.torch_device}: {_hardware(device.torch_device)}")
+        for line in _works(device):
+            _print(f"  {line}")
+    for kind, found in (("CUDA", torch.cuda.is_available()), ("MPS", torch.backends.mps.is_available())):
+        if not found:
+            _print(f"\n{kind}: torch sees none")
+    return _check(devices) if arguments.check else 0
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        about = torch.cuda.get_device_properties(device)
+        return f"{about.name}, {about.total_memory / 2**30:.0f} GiB"
+    if device.type == "mps":
+        return f"{platform.processor() or platform.machine()} GPU"
+    return f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"
+
+
+def _works(device: mlc.MLCDevice) -> list[str]:
+    """Which element types reach the device's memory and come back."""
+    moved = {kind.name: _moves(kind, device) for kind in mlc.MLCDataType}
+    lines = [f"data types: {', '.join(name for name, why in moved.items() if why is None)}"]
+    return lines + [f"not {name}: {why}" for name, why in moved.items() if why is not None]
+
+
+def _moves(kind: mlc.MLCDataType, device: mlc.MLCDevice) -> str | None:
+    values = torch.tensor([[0, 1, 1], [1, 0, 1]], dtype=getattr(torch, kind.name.removesuffix("ean")))
+    back = torch.zeros_like(values)
+    size = values.numel() * values.element_size()
+    try:
+        with mlc.strict():
+            tensor = mlc.MLCTensor(shape=[2, 3], dataType=kind)
+            tensor.bindAndWriteData(mlc.MLCTensorData(bytesNoCopy=values, length=size), to=device)
+            tensor.copyDataFromDeviceMemory(toBytes=back, length=size, synchronizeWithDevice=True)
+    except Exception as error:  # noqa: BLE001 - whatever a device cannot do is what the report is about
+        return f"{type(error).__name__}: {error}"
+    return None if torch.equal(values, back) else "other values came back"
+
+
+def _check(devices: list[mlc.MLCDevice]) -> int:
+    failed = 0
+    for device in devices:
+        place = device.torch_device
+        found = {name: check(name, place) for name in layers()}
+        found["three steps of training"] = check_training(device)
+        wrong = {name: why for name, why in found.items() if why is not None}
+        _print(f"\n{place}: {len(found) - len(wrong)} of {len(found)} checks passed")
+        for name, why in wrong.items():
+            _print(f"  FAILED {name}: {why}")
+        failed += len(wrong)
+    return 1 if failed else 0

@@ -1,0 +1,21 @@
+"""Our own additions to Apple's classes, in one place. A public name that stands neither here nor in the list is a mistake."""
+
+from __future__ import annotations
+
+FOR_USERS: dict[str, frozenset[str]] = {
+    "MLCDevice": frozenset({"torch_device"}),
+    "MLCLayer": frozenset({"module"}),
+    "MLCTensor": frozenset({"from_torch", "numpy", "torch"}),
+    "MLCTrainingGraph": frozenset({"register_gradient_hook"}),
+}
+"""What programs may use, by class; subclasses inherit it. The type stubs name exactly these."""
+
+BETWEEN_ROOMS: dict[str, frozenset[str]] = {
+    "MLCLayer": frozenset({"buffer_cells", "parameter_uses"}),
+    "MLCOptimizer": frozenset(
+        {"apply", "configuration", "decouples_decay", "prepared", "scalars", "state_names", "update", "weight_decay"}
+    ),
+    "MLCTensorData": frozenset({"readonly", "view"}),
+    "MLCTensorDescriptor": frozenset({"nbytes", "sample_bytes", "with_batch"}),
+}
+"""What the rooms of the library say to each other; no promise to programs."""

@@ -1,0 +1,1 @@
+"""Runs plans: the three phases, and the gears that run them."""

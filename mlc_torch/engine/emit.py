@@ -1,0 +1,113 @@
+"""Turns a recorded graph into straight-line Python: one line an operation, no look-ups, memory let go after its last use."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+Function = Callable[..., Any]
+
+
+def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx.Node], outputs: Sequence[Any], constants: dict[str, torch.Tensor]) -> tuple[Function, str]:
+    """A function that makes the phase function.
+
+    ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers); the function it gives takes a
+    list of the tensors ``taken``, which it empties, and returns the outputs.
+    """
+    writer = _Writer(constants)
+    last = _last_uses(nodes, outputs)
+    bound_inputs = [writer.name(n) for n in inputs]
+    lines = []
+    if taken:
+        lines.append(f"{', '.join(writer.name(n) for n in taken)}, = taken")
+        lines.append("taken.clear()")
+    standing = set(inputs)
+    for node in nodes:
+        lines.append(writer.line(node))
+        dead = [writer.name(n) for n in dict.fromkeys(node.all_input_nodes) if last.get(n) is node and n not in standing]
+        if node not in last:
+            dead.append(writer.name(node))
+        if dead:
+            lines.append(" = ".join(dead) + " = None")
+    lines.append(f"return ({''.join(writer.value(o) + ', ' for o in outputs)})")
+    body = "\n".join(f"        {line}" for line in lines)
+    source = f"def make({', '.join(bound_inputs)}):\n    def phase(taken):\n{body}\n    return phase\n"
+    scope: dict[str, Any] = dict(writer.bound)
+    exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # noqa: S102 - our own text, made from a recorded graph
+    return scope["make"], source
+
+
+def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node, fx.Node | None]:
+    last: dict[fx.Node, fx.Node | None] = {}
+    for node in nodes:
+        for used in node.all_input_nodes:
+            last[used] = node
+    for output in outputs:
+        if isinstance(output, fx.Node):
+            last[output] = None
+    return last
+
+
+class _Writer:
+    def __init__(self, constants: dict[str, torch.Tensor]) -> None:
+        self.constants = constants
+        self.bound: dict[str, Any] = {}
+        self._names: dict[fx.Node, str] = {}
+        self._functions: dict[Any, str] = {}
+
+    def name(self, node: fx.Node) -> str:
+        return self._names.setdefault(node, f"v{len(self._names)}")
+
+    def bind(self, value: Any, prefix: str) -> str:
+        name = f"{prefix}{len(self.bound)}"
+        self.bound[name] = value
+        return name
+
+    def function(self, target: Any) -> str:
+        if target not in self._functions:
+            self._functions[target] = self.bind(direct(target), "f")
+        return self._functions[target]
+
+    def line(self, node: fx.Node) -> str:
+        if node.op == "get_attr":
+            return f"{self.name(node)} = {self.bind(self.constants[node.target], 'c')}"
+        if node.target is operator.getitem:
+            return f"{self.name(node)} = {self.name(node.args[0])}[{node.args[1]}]"  # type: ignore[arg-type]
+        arguments = [self.value(a) for a in node.args] + [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
+        return f"{self.name(node)} = {self.function(node.target)}({', '.join(arguments)})"
+
+    def value(self, value: Any) -> str:
+        if isinstance(value, fx.Node):
+            return self.name(value)
+        if isinstance(value, (list, tuple)):
+            inside = "".join(f"{self.value(v)}, " for v in value)
+            return f"[{inside}]" if any(isinstance(v, fx.Node) for v in value) else f"({inside})"
+        if value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+            return repr(value)
+        return self.bind(value, "k")
+
+
+_HOMES = (torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase)
+
+
+def direct(target: Any) -> Function:
+    """torch's own binding of an ATen operation, which costs half as much to call as the operation object."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return target
+    name = target._schema.name.removeprefix("aten::")
+    if name in _NOT_DIRECT:
+        return target
+    for home in _HOMES:
+        found = getattr(home, name, None)
+        if found is not None:
+            return found
+    return target
+
+
+# Bindings whose arguments differ from the operation's.
+_NOT_DIRECT = frozenset({"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"})

@@ -1,0 +1,136 @@
+"""The plain gear: module by module under autograd. It is what every other gear is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.plan import Plan, Step, combine
+from mlc_torch.tensor.cell import upload
+from mlc_torch.torch_private import backward
+
+Call = Callable[[Step, list[torch.Tensor]], Any]
+Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None]]
+
+
+def call_module(step: Step, sources: list[torch.Tensor]) -> Any:
+    return step.module(*sources)
+
+
+def run_forward(
+    plan: Plan,
+    feeds: Sequence[torch.Tensor],
+    constants: Sequence[torch.Tensor],
+    call: Call = call_module,
+    before: Callable[[Step], Any] | None = None,
+) -> list[torch.Tensor | None]:
+    """Every step in order; gives the slots, those that nobody needs any more emptied."""
+    env: list[torch.Tensor | None] = [*feeds, *constants]
+    env += [None] * (len(plan.cells) - len(env))
+    stopped, hooks, differentiates = plan.stopped, plan.hooks, torch.is_grad_enabled()
+    if differentiates:
+        for item in plan.trained:
+            if item.slot is not None:
+                env[item.slot] = env[item.slot].detach().requires_grad_()  # type: ignore[union-attr]
+        for slot in plan.wanted:
+            # The gradient of a fed slot or a constant is only there if it is a leaf of its own.
+            value = env[slot]
+            if value is not None and not value.requires_grad and value.is_floating_point():
+                env[slot] = value.detach().requires_grad_()
+    for number, step in enumerate(plan.steps):
+        sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]  # type: ignore[union-attr]
+        if before is not None:
+            with before(step):
+                made = call(step, sources)
+        else:
+            made = call(step, sources)
+        if len(step.results) == 1:
+            env[step.results[0]] = made[0] if isinstance(made, (tuple, list)) else made
+        else:
+            for slot, value in zip(step.results, made, strict=True):
+                env[slot] = value
+        if differentiates and hooks:
+            for slot in step.results:
+                for hook in hooks.get(slot, ()):
+                    value = env[slot]
+                    if value is not None and value.requires_grad:
+                        value.register_hook(hook)
+        for slot in plan.last_use[number]:
+            env[slot] = None
+    return env
+
+
+def run_gradient(
+    plan: Plan,
+    env: Sequence[torch.Tensor | None],
+    injected: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor] | None = None,
+) -> Gradients:
+    """The gradients of the trained tensors and of the wanted slots. ``leaves`` stand in for the plan's own."""
+    leaves = plan.leaves if leaves is None else leaves
+    roots, upstream = [], []
+    for slot in plan.losses:
+        value = env[slot]
+        if value is not None and value.requires_grad:
+            roots.append(value)
+            upstream.append(torch.ones_like(value))
+    for slot, gradient in zip(plan.injected, injected, strict=True):
+        value = env[slot]
+        if value is not None and value.requires_grad:
+            roots.append(value)
+            upstream.append(gradient.reshape(value.shape))
+    slots = [*plan.wanted, *(t.slot for t in plan.trained if t.slot is not None)]
+    asked = [(s, env[s]) for s in slots if env[s] is not None and env[s].requires_grad]  # type: ignore[union-attr]
+    found: tuple[torch.Tensor | None, ...] = (None,) * (len(leaves) + len(asked))
+    if roots and found:
+        found = backward(roots, upstream, [*leaves, *(value for _, value in asked)])
+    of_slot = {slot: g for (slot, _), g in zip(asked, found[len(leaves) :], strict=True)}
+    totals = combine(plan.trained, found[: len(leaves)], of_slot)
+    return totals, [of_slot.get(slot) for slot in plan.wanted]
+
+
+class set_training:
+    """Puts modules into training or inference mode for a while, touching only those whose mode differs."""
+
+    def __init__(self, plan: Plan, training: bool) -> None:
+        self.changed = [m for root in plan.modules for m in root.modules() if m.training != training]
+        self.training = training
+
+    def __enter__(self) -> None:
+        for module in self.changed:
+            module.training = self.training
+
+    def __exit__(self, *error: Any) -> None:
+        for module in self.changed:
+            module.training = not self.training
+
+
+class Plain:
+    """Runs the phases of one plan in one mode. Every gear offers ``forward`` and ``gradient`` as this one does."""
+
+    name = "plain"
+
+    def __init__(self, plan: Plan, training: bool, differentiates: bool, why: str = "") -> None:
+        self.plan, self.training, self.differentiates, self.why = plan, training, differentiates, why
+        self.profile = False
+        self._env: list[torch.Tensor | None] | None = None
+
+    def forward(self, feeds: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Run the modules, keeping what ``gradient`` needs if it is to follow; gives the readable values."""
+        self._env = None  # the last pass's memory is free for this one
+        plan = self.plan
+        feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
+        before = (lambda step: torch.profiler.record_function(f"mlc::{step.label}")) if self.profile else None
+        with set_training(plan, self.training), torch.set_grad_enabled(self.differentiates):
+            env = run_forward(plan, feeds, constants, before=before)
+        if self.differentiates:
+            self._env = env
+        return {slot: env[slot].detach() for slot in plan.readable}  # type: ignore[union-attr]
+
+    def gradient(self, injected: Sequence[torch.Tensor]) -> Gradients:
+        """The gradients of the trained tensors and of the wanted slots, once for each forward pass."""
+        assert self._env is not None
+        env, self._env = self._env, None
+        return run_gradient(self.plan, env, injected)

@@ -1,0 +1,130 @@
+"""What compiling a graph makes: modules in order, straight through numbered slots. Immutable, and knows no Apple name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import nn
+
+from mlc_torch.layers.noise import Noise
+from mlc_torch.tensor import Cell
+
+Hook = Callable[[torch.Tensor], torch.Tensor | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One module call: which slots it reads and which it fills."""
+
+    module: nn.Module
+    sources: tuple[int, ...]
+    results: tuple[int, ...]
+    label: str
+
+    @cached_property
+    def noises(self) -> tuple[Noise, ...]:
+        return tuple(m for m in self.module.modules() if isinstance(m, Noise) and m.rate > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """One tensor whose gradient the plan computes: every module parameter that looks into it, or the slot it fills."""
+
+    cell: Cell
+    uses: tuple[nn.Parameter, ...] = ()
+    slot: int | None = None
+    updated: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A graph, ready to run.
+
+    Slots are numbered: fed ones first (inputs, labels, label weights), then constants, then results in order.
+    """
+
+    cells: tuple[Cell, ...]
+    """The tensor behind each slot."""
+    fed_count: int
+    constant_count: int
+    steps: tuple[Step, ...]
+    readable: tuple[int, ...]
+    """The slots whose value somebody can read."""
+    losses: tuple[int, ...] = ()
+    injected: tuple[int, ...] = ()
+    """Slots that a gradient from outside is added to."""
+    trained: tuple[Trained, ...] = ()
+    wanted: tuple[int, ...] = ()
+    """Slots whose gradient somebody asked for."""
+    stopped: frozenset[int] = frozenset()
+    hooks: dict[int, tuple[Hook, ...]] = field(default_factory=dict)
+    device: torch.device = torch.device("cpu")
+
+    @property
+    def constants(self) -> tuple[Cell, ...]:
+        return self.cells[self.fed_count : self.fed_count + self.constant_count]
+
+    @cached_property
+    def slots(self) -> dict[int, int]:
+        """The slot of each tensor, by the cell's identity."""
+        return {id(cell): slot for slot, cell in reversed(list(enumerate(self.cells)))}
+
+    @cached_property
+    def last_use(self) -> tuple[tuple[int, ...], ...]:
+        """For each step the slots that nobody needs after it."""
+        kept = {*self.readable, *self.losses, *self.injected, *self.wanted, *(t.slot for t in self.trained)}
+        last: dict[int, int] = {}
+        for number, step in enumerate(self.steps):
+            for slot in (*step.sources, *step.results):
+                last[slot] = number
+        dead: list[list[int]] = [[] for _ in self.steps]
+        for slot, number in last.items():
+            if slot not in kept:
+                dead[number].append(slot)
+        return tuple(map(tuple, dead))
+
+    @cached_property
+    def modules(self) -> tuple[nn.Module, ...]:
+        seen: dict[int, nn.Module] = {}
+        for step in self.steps:
+            seen.setdefault(id(step.module), step.module)
+        return tuple(seen.values())
+
+    @cached_property
+    def parameters(self) -> tuple[nn.Parameter, ...]:
+        """Every module parameter, once, trained or not."""
+        return tuple({id(p): p for m in self.modules for p in m.parameters()}.values())
+
+    @cached_property
+    def buffers(self) -> tuple[torch.Tensor, ...]:
+        """Running statistics and the like."""
+        return tuple({id(b): b for m in self.modules for b in m.buffers()}.values())
+
+    @cached_property
+    def leaves(self) -> tuple[torch.Tensor, ...]:
+        """The module parameters that the gradient phase differentiates by, in the order of ``trained``."""
+        return tuple(use for t in self.trained for use in t.uses)
+
+    @property
+    def differentiates(self) -> bool:
+        return bool(self.losses or self.injected)
+
+
+def combine(trained: Sequence[Trained], of_leaf: Sequence[torch.Tensor | None], of_slot: dict[int, torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The gradient of each trained tensor, in its own shape: the sum over every use of it."""
+    totals: list[torch.Tensor | None] = []
+    leaves = iter(of_leaf)
+    for item in trained:
+        parts = [g for g in (next(leaves) for _ in item.uses) if g is not None]
+        if item.slot is not None and of_slot.get(item.slot) is not None:
+            parts.append(of_slot[item.slot])  # type: ignore[arg-type]
+        shape = item.cell.shape
+        total: torch.Tensor | None = None
+        for part in parts:
+            part = part.reshape(shape)
+            total = part if total is None else total + part
+        totals.append(total)
+    return totals

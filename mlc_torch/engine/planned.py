@@ -1,0 +1,66 @@
+"""The planned gear: one generated function per phase, captured ahead of time. The default on the CPU and on MPS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from mlc_torch.engine.emit import emit
+from mlc_torch.engine.plain import Gradients
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.rewrite import simplify
+from mlc_torch.engine.trace import Recording, record
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Planned:
+    """Runs the phases of one plan for one set of shapes and in one mode."""
+
+    name = "planned"
+
+    def __init__(
+        self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
+    ) -> None:
+        self.plan, self.why = plan, ""
+        self._split(simplify(record(plan, feeds, constants, injected, training, differentiates)))
+        self._saved: list[torch.Tensor] | None = None
+        standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
+        self._forward = self._make_forward(*standing)
+        self._backward = self._make_backward(*standing)
+
+    def _split(self, recording: Recording) -> None:
+        """Two functions: the backward one is handed what it needs of the forward one's values."""
+        given = recording.placeholders
+        bound = given["parameters"] + given["buffers"]
+        taken = given["feeds"] + given["constants"] + given["masks"]
+        gradients = [*recording.gradients, *recording.wanted]
+        there = {*recording.forward, *taken}
+        needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
+        saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
+        own = recording.constants
+        self._make_forward, self.forward_source = emit(
+            recording.forward, bound, taken, [*recording.readable, *saved], own
+        )
+        self._make_backward, self.backward_source = emit(
+            recording.backward, bound, [*saved, *given["injected"]], gradients, own
+        )
+        self._draws, self._gradient_count = recording.draws, len(recording.gradients)
+
+    def forward(self, feeds: Tensors, constants: Tensors) -> dict[int, torch.Tensor]:
+        self._saved = None
+        readable, device = self.plan.readable, self.plan.device
+        taken = [*feeds, *constants]
+        for draw in self._draws:
+            taken.append(draw.noise.draw(draw.shape, draw.dtype, device))
+        made = self._forward(taken)
+        self._saved = list(made[len(readable) :])
+        return dict(zip(readable, made, strict=False))
+
+    def gradient(self, injected: Tensors) -> Gradients:
+        assert self._saved is not None
+        saved, self._saved = self._saved, None
+        made = self._backward(saved + list(injected) if injected else saved)
+        return list(made[: self._gradient_count]), list(made[self._gradient_count :])

@@ -1,0 +1,232 @@
+"""A plan in use: which gear runs it, and what the last phase left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.plain import Plain
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.updater import Updater
+from mlc_torch.enums import MLCExecutionOptions, MLCGraphCompilationOptions
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import log, refuse
+from mlc_torch.tensor import Cell
+
+Tensors = Sequence[torch.Tensor]
+Gear = Plain | Planned | Captured
+NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
+
+_PLAIN_OPTIONS = MLCGraphCompilationOptions.debugLayers | MLCGraphCompilationOptions.disableLayerFusion
+
+
+class Session:
+    """Runs the three phases of one plan, and remembers which of them have been run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        result: Cell,
+        unkept: Sequence[Cell],
+        cells: Sequence[Cell],
+        optimizer: MLCOptimizer | None,
+        options: MLCGraphCompilationOptions,
+    ) -> None:
+        self.plan, self.result, self.unkept = plan, result, unkept
+        self.updater = Updater(optimizer, plan.trained, plan.device) if optimizer is not None else None
+        self.cells = list(cells)
+        self.versions = [c.version for c in self.cells]
+        self.handles = 0
+        self.separate = False
+        self.gear: Gear | None = None
+        self._options = options
+        self._gears: dict[Any, Gear] = {}
+        self._seen: set[Any] = set()
+        modules = [m for root in plan.modules for m in root.modules()]
+        self._hooks = tuple(
+            hooks
+            for m in modules
+            for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)
+        )
+        self._forget()
+
+    def _forget(self) -> None:
+        self.values: dict[int, torch.Tensor] = {}
+        self.gradients: list[torch.Tensor | None] = []
+        self.wanted: list[torch.Tensor | None] = []
+        self.went_forward = self.has_gradients = self.updated = False
+        self._again: tuple[Tensors, Tensors, NoiseStates] | None = None
+        self._injected: Tensors = ()
+
+    def is_current(self, handles: int) -> bool:
+        """Whether the tensors still lie where they did, and nobody holds a result that is not kept."""
+        if self.versions != [c.version for c in self.cells]:
+            return False
+        if handles != self.handles:
+            if any(c.handle() is not None for c in self.unkept):
+                return False
+            self.handles = handles
+        return True
+
+    def constants(self) -> list[torch.Tensor]:
+        values = []
+        for cell in self.plan.constants:
+            if cell.value is None:
+                refuse(f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first")
+            values.append(cell.value)
+        return values
+
+    # Choosing a gear
+
+    def prepare(self, training: bool, differentiates: bool) -> None:
+        """Make the gear for the declared shapes ahead of the first run."""
+        cells = self.plan.cells[: self.plan.fed_count]
+        if any(c.value is None for c in self.plan.constants):
+            return  # linked graphs have not run yet
+        feeds = [torch.zeros(c.shape, dtype=c.dtype) for c in cells]
+        self.gear = self._gear(feeds, training, differentiates, full=True)
+
+    def why_plain(self) -> str | None:
+        """The reason for running module by module, or ``None``."""
+        if self._options & _PLAIN_OPTIONS:
+            return "compiled with debugLayers or disableLayerFusion"
+        if self.plan.hooks:
+            return "gradient hooks are registered"
+        if any(self._hooks):
+            return "hooks are registered on a layer's module"
+        if any(p._backward_hooks for p in self.plan.parameters):
+            return "hooks are registered on a parameter"
+        return None
+
+    def _gear(self, feeds: Tensors, training: bool, differentiates: bool, full: bool) -> Gear:
+        """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
+        why = self.why_plain()
+        key = (training, differentiates, None if full else tuple(f.shape for f in feeds))
+        if why is not None:
+            return self._plain(key, training, differentiates, why)
+        gear = self._gears.get(key)
+        if gear is not None:
+            return gear
+        if not full and key not in self._seen:
+            self._seen.add(key)
+            return Plain(self.plan, training, differentiates, "a batch size seen for the first time")
+        gear = self._gears[key] = self._fast(feeds, training, differentiates)
+        return gear
+
+    def _plain(self, key: Any, training: bool, differentiates: bool, why: str) -> Plain:
+        key = ("plain", *key)
+        gear = self._gears.get(key)
+        if not isinstance(gear, Plain):
+            gear = self._gears[key] = Plain(self.plan, training, differentiates)
+        gear.why = why
+        return gear
+
+    def _fast(self, feeds: Tensors, training: bool, differentiates: bool) -> Gear:
+        plan, constants = self.plan, self.constants()
+        injected = [torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected]
+        try:
+            if plan.device.type == "cuda":
+                return Captured(plan, feeds, constants, injected, training, differentiates, self.updater)
+            feeds = [f.to(plan.device) for f in feeds]
+            return Planned(plan, feeds, constants, injected, training, differentiates)
+        except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being captured, it still runs
+            log.info("the graph runs module by module: %s: %s", type(error).__name__, error)
+            return Plain(plan, training, differentiates, f"{type(error).__name__}: {error}")
+
+    # The phases
+
+    def run(
+        self,
+        feeds: Tensors,
+        injected: Tensors,
+        training: bool,
+        differentiates: bool,
+        options: MLCExecutionOptions,
+        full: bool = True,
+    ) -> None:
+        """All phases in one call."""
+        self.forward(feeds, training, differentiates, options, full)
+        if differentiates:
+            self.gradient(injected)
+            if self.updater is not None:
+                self.update(self.updater.optimizer)
+
+    def forward(
+        self, feeds: Tensors, training: bool, differentiates: bool, options: MLCExecutionOptions, full: bool = True
+    ) -> None:
+        constants = self.constants()
+        self._forget()
+        if self.separate and differentiates:
+            self._again = feeds, constants, self._noise_states()
+        if options & MLCExecutionOptions.perLayerProfiling:
+            gear: Gear = self._plain((), training, differentiates, "profiling layer by layer")
+            gear.profile = True  # type: ignore[union-attr]
+        else:
+            gear = self._gear(feeds, training, differentiates, full)
+        self.gear = gear
+        self.values = gear.forward(feeds, constants)
+        self.went_forward = differentiates
+
+    def gradient(self, injected: Tensors) -> None:
+        assert self.gear is not None
+        self._injected = injected
+        self.gradients, self.wanted = self.gear.gradient(injected)
+        self.went_forward, self.has_gradients = False, True
+
+    def update(self, optimizer: MLCOptimizer) -> None:
+        if self.updater is None or self.updater.optimizer is not optimizer:
+            self.updater = Updater(optimizer, self.plan.trained, self.plan.device)
+        if isinstance(self.gear, Captured):
+            self.gear.update(self.updater)
+        else:
+            self.updater.begin()
+            self.updater.apply(self.gradients)
+        self.updated = True
+
+    # Gradients of tensors inside the graph
+
+    def gradient_of(self, slot: int) -> torch.Tensor | None:
+        return self.wanted[self.plan.wanted.index(slot)] if self.has_gradients and slot in self.plan.wanted else None
+
+    def gradients_again(self, slots: Sequence[int]) -> None:
+        """Compute gradients that nobody had asked for when the gradient phase ran.
+
+        The forward pass is run once more on the same data, with the same dropout and without moving statistics. After an
+        update its weights are gone, and the gradients have to wait for the next gradient phase.
+        """
+        if self._again is None or self.updated:
+            return
+        feeds, constants, noise = self._again
+        plan = replace(self.plan, wanted=tuple(dict.fromkeys([*self.plan.wanted, *slots])))
+        gear = Plain(plan, training=True, differentiates=True)
+        with _undisturbed(plan, noise):
+            gear.forward(feeds, constants)
+            _, self.wanted = gear.gradient(self._injected)
+        self.plan = plan
+
+    def _noise_states(self) -> NoiseStates:
+        streams = {id(s): s for step in self.plan.steps for n in step.noises for s in [n.stream(self.plan.device)]}
+        return [(stream, stream.get_state()) for stream in streams.values()]
+
+
+@contextmanager
+def _undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
+    """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened."""
+    buffers = [b.clone() for b in plan.buffers]
+    streams = [(stream, stream.get_state()) for stream, _ in noise]
+    for stream, state in noise:
+        stream.set_state(state)
+    try:
+        yield
+    finally:
+        for stream, state in streams:
+            stream.set_state(state)
+        with torch.no_grad():
+            for buffer, old in zip(plan.buffers, buffers, strict=True):
+                buffer.copy_(old)

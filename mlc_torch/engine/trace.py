@@ -1,0 +1,202 @@
+"""Captures a plan ahead of time: forward and backward as two straight lists of ATen operations.
+
+The modules run once under autograd on copies of their tensors, and everything torch does is written down. What was done
+before the gradient began is the forward pass, the rest the backward pass. At run time autograd is not involved.
+(torch's own tracer would do, but loading it takes seconds, and a small graph should compile in a fraction of one.)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mlc_torch.engine.plain import run_forward, run_gradient, set_training
+from mlc_torch.engine.plan import Plan, Step
+from mlc_torch.layers.noise import Noise
+
+Tensors = Sequence[torch.Tensor]
+
+
+class NotRecordable(Exception):
+    """The plan does something whose course depends on values; it has to be run module by module."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A dropout mask that the forward pass needs; it is drawn beforehand and comes in from outside."""
+
+    noise: Noise
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What was written down: one graph, and which of its nodes belong to which phase."""
+
+    graph: fx.Graph
+    constants: dict[str, torch.Tensor]
+    placeholders: dict[str, list[fx.Node]]
+    forward: list[fx.Node]
+    backward: list[fx.Node]
+    readable: list[fx.Node]
+    gradients: list[fx.Node | None]
+    wanted: list[fx.Node | None]
+    draws: list[Draw]
+
+
+def record(
+    plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
+) -> Recording:
+    """Run the plan once and write down what torch does."""
+    recorder = _Recorder()
+    with torch.no_grad():
+        given = {
+            "parameters": [p.detach().clone() for p in plan.parameters],
+            "buffers": [b.detach().clone() for b in plan.buffers],
+            "feeds": [f.detach().clone() for f in feeds],
+            "constants": [c.detach().clone() for c in constants],
+            "injected": [g.detach().clone() for g in injected],
+        }
+    placeholders = {kind: [recorder.placeholder(t) for t in tensors] for kind, tensors in given.items()}
+    placeholders["masks"] = []
+    draws: list[Draw] = []
+
+    def overhear(noise: Noise, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        with recorder.paused():
+            mask = torch.ones(shape, dtype=like.dtype, device=like.device)
+        placeholders["masks"].append(recorder.placeholder(mask))
+        draws.append(Draw(noise, shape, like.dtype))
+        return mask
+
+    trained = {id(leaf) for leaf in plan.leaves}
+    stand_in: dict[int, torch.Tensor] = {}
+    for original, copy in zip(plan.parameters, given["parameters"], strict=True):
+        stand_in[id(original)] = copy.requires_grad_(differentiates and id(original) in trained)
+    stand_in |= dict(zip(map(id, plan.buffers), given["buffers"], strict=True))
+    with ExitStack() as stack:
+        stack.enter_context(set_training(plan, training))
+        for noise in {id(n): n for step in plan.steps for n in step.noises}.values():
+            stack.enter_context(noise.overheard(overhear))
+        stack.enter_context(torch.set_grad_enabled(differentiates))
+        stack.enter_context(recorder)
+        env = run_forward(plan, given["feeds"], given["constants"], call=_functional(stand_in))
+        readable = [recorder.node_of(env[slot]) for slot in plan.readable]
+        forward = list(recorder.graph.nodes)
+        gradients: list[Any] = []
+        wanted: list[Any] = []
+        if differentiates:
+            leaves = [stand_in[id(leaf)] for leaf in plan.leaves]
+            gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
+    outputs = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
+    recorder.graph.output(outputs)
+    recorder.graph.eliminate_dead_code()
+    ahead, calls = set(forward), [n for n in recorder.graph.nodes if n.op in ("call_function", "get_attr")]
+    return Recording(
+        recorder.graph,
+        recorder.constants,
+        placeholders,
+        [n for n in calls if n in ahead],
+        [n for n in calls if n not in ahead],
+        *outputs,
+        draws,
+    )
+
+
+def _functional(stand_in: dict[int, torch.Tensor]) -> Callable[[Step, list[torch.Tensor]], Any]:
+    """Calls a module with other tensors in place of its own."""
+
+    def call(step: Step, sources: list[torch.Tensor]) -> Any:
+        own = {n: stand_in[id(t)] for n, t in (*step.module.named_parameters(), *step.module.named_buffers())}
+        return functional_call(step.module, own, tuple(sources))
+
+    return call
+
+
+_UNFIT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
+_SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes every operation into an fx graph.
+
+    A tensor is known by where it lies and how: autograd hands saved tensors back as new objects over the same memory.
+    Nothing is let go while recording, so that no address is used twice.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.constants: dict[str, torch.Tensor] = {}
+        self._nodes: dict[Any, fx.Node] = {}
+        self._held: list[Any] = []
+        self._paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def placeholder(self, tensor: torch.Tensor) -> fx.Node:
+        node = self.graph.placeholder(f"in{len(self._held)}")
+        self._know(tensor, node)
+        return node
+
+    def node_of(self, tensor: torch.Tensor | None) -> fx.Node | None:
+        if tensor is None:
+            return None
+        node = self._nodes.get(_where(tensor))
+        if node is None:
+            # A tensor that no recorded operation made: a module's own constant.
+            name = f"constant{len(self.constants)}"
+            self.constants[name] = tensor.detach()
+            node = self.graph.create_node("get_attr", name)
+            self._know(tensor, node)
+        return node
+
+    def _know(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        self._nodes[_where(tensor)] = node
+        self._held.append(tensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        if _UNFIT & set(func.tags):
+            raise NotRecordable(f"{func} gives what only its values decide")
+        nodes = [fx.node.map_aggregate(a, self._argument) for a in args]
+        named = {k: fx.node.map_aggregate(v, self._argument) for k, v in kwargs.items()}
+        made = func(*args, **kwargs)
+        if func in _SAME:
+            self._know(made, nodes[0])
+            return made
+        node = self.graph.call_function(func, tuple(nodes), named)
+        if isinstance(made, torch.Tensor):
+            self._know(made, node)
+        elif isinstance(made, (tuple, list)):
+            for i, part in enumerate(made):
+                if isinstance(part, torch.Tensor):
+                    self._know(part, self.graph.call_function(operator.getitem, (node, i)))
+        elif made is not None:
+            raise NotRecordable(f"{func} gives a {type(made).__name__}")
+        return made
+
+    def _argument(self, value: Any) -> Any:
+        return self.node_of(value) if isinstance(value, torch.Tensor) else value
+
+
+def _where(tensor: torch.Tensor) -> Any:
+    if tensor.numel() == 0:
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device

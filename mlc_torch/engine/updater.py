@@ -1,0 +1,107 @@
+"""The update phase: one optimizer step over all parameters, their state kept beside the tensors they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.plan import Trained
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import refuse
+from mlc_torch.tensor import Cell, MLCTensorData, MLCTensorOptimizerDeviceData
+
+
+class Updater:
+    """Applies ``optimizer`` to the trained tensors that may be updated.
+
+    ``begin`` runs on the host before each update: it reads the live learning rate and the step number. ``apply`` touches
+    only tensors, so that it can be recorded once and replayed.
+    """
+
+    def __init__(self, optimizer: MLCOptimizer, trained: Sequence[Trained], device: torch.device) -> None:
+        self.optimizer, self.device = optimizer, device
+        self.indices = [i for i, t in enumerate(trained) if t.updated]
+        self.cells = [trained[i].cell for i in self.indices]
+        self.step = getattr(optimizer, "timeStep", 1)
+        self.on_device = device.type == "cuda"
+        self.numbers: dict[str, Any] = {}
+        self._known: dict[str, float] = {}
+        self.adopt()
+
+    def adopt(self) -> None:
+        """Take up the parameters' memory and the state bound to them, or start from zeros."""
+        names = self.optimizer.state_names()
+        states = [adopt_state(cell, len(names)) for cell in self.cells]
+        self.params = [cell.value for cell in self.cells]
+        self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
+        self.chosen: tuple[int, ...] | None = None
+        self._versions = [c.version for c in self.cells]
+
+    def touched(self) -> list[torch.Tensor]:
+        """Every tensor that an update writes."""
+        return [*self.params, *(t for state in self.states for t in state)]
+
+    def begin(self, advance: bool = True) -> None:
+        """The numbers of this step; ``advance`` counts it."""
+        if [c.version for c in self.cells] != self._versions:
+            self.adopt()
+        numbers = self.optimizer.scalars(self.step)
+        if not self.on_device:
+            self.numbers = numbers
+        else:
+            for name, value in numbers.items():
+                if name not in self.numbers:
+                    self.numbers[name] = torch.full((), value, dtype=torch.float32, device=self.device)
+                elif self._known[name] != value:
+                    self.numbers[name].fill_(value)
+                self._known[name] = value
+        if not advance:
+            return
+        self.step += 1
+        if hasattr(self.optimizer, "timeStep"):
+            self.optimizer._timeStep = self.step
+
+    def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""
+        given = [gradients[i] for i in self.indices]
+        chosen = tuple(k for k, g in enumerate(given) if g is not None)
+        if not chosen:
+            return
+        if chosen != self.chosen:
+            self.chosen = chosen
+            self._params = [self.params[k] for k in chosen]
+            self._states = [[state[k] for k in chosen] for state in self.states]
+        self.optimizer.update(self._params, [given[k] for k in chosen], self._states, self.numbers)  # type: ignore[arg-type]
+
+    def state_bytes(self) -> int:
+        return sum(t.nbytes for state in self.states for t in state)
+
+
+def adopt_state(cell: Cell, count: int) -> list[torch.Tensor]:
+    """The optimizer state of one parameter on its device: what was bound, what is there already, or zeros."""
+    value = cell.value
+    assert value is not None
+    bound = cell.optimizer_data
+    if bound and len(bound) != count:
+        refuse(f"the optimizer keeps {count} tensors for {cell.label!r}, {len(bound)} are bound as optimizer data")
+    there = [d._state for d in cell.optimizer_device_data]
+    if len(there) == count and all(t is not None and t.device == value.device for t in there):
+        return there
+    if len(there) == count and all(t is not None for t in there):
+        states = [t.to(value.device) for t in there]
+    elif bound:
+        states = [_bound_state(data, cell) for data in bound]
+    else:
+        states = [torch.zeros_like(value) for _ in range(count)]
+    cell.optimizer_device_data = [MLCTensorOptimizerDeviceData._over(t) for t in states]
+    return states
+
+
+def _bound_state(data: MLCTensorData, cell: Cell) -> torch.Tensor:
+    assert cell.value is not None
+    view = data.view(cell.dtype, cell.shape)
+    if data.readonly:
+        view = view.clone()
+    return view if cell.value.device.type == "cpu" else view.to(cell.value.device)

@@ -1,0 +1,98 @@
+"""Warnings about what silently does not train: each cause once for a compiled graph (DESIGN, section 1)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
+from mlc_torch.graph.nodes import Node, producers
+from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
+from mlc_torch.refusals import MLCTrainingWarning
+from mlc_torch.tensor import Cell
+
+VALUES_SEEN = "values seen"
+"""Stands among the causes once the values of a first run were looked at."""
+
+_CLASS_LOSSES = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
+_PROBABILITIES = (MLCLossType.categoricalCrossEntropy, MLCLossType.log)
+
+
+def warn_once(warned: set[str], cause: str, text: str) -> None:
+    if cause not in warned:
+        warned.add(cause)
+        warnings.warn(text, MLCTrainingWarning, stacklevel=8)
+
+
+def _kind(layer: Any) -> MLCLossType | None:
+    if not isinstance(layer, MLCLossLayer):
+        return None
+    descriptor = getattr(layer, "_descriptor", None)
+    return getattr(descriptor, "lossType", None)
+
+
+def advise(warned: set[str], nodes: Sequence[Node], outputs: dict[str, Cell], updatable: int) -> None:
+    """What can be seen when a training graph is compiled."""
+    made_by = producers(nodes)
+    for node in nodes:
+        kind = _kind(node.layer)
+        if kind is None:
+            continue
+        name = f"loss layer {node.layer.label!r} ({kind.name})"
+        if kind in _CLASS_LOSSES and any(not c.dtype.is_floating_point for c in node.labels):
+            warn_once(
+                warned,
+                "integer labels",
+                f"{name} has integer labels; ML Compute wants one-hot float32 labels, one number for each class",
+            )
+        before = made_by.get(id(node.sources[0]))
+        if kind is MLCLossType.softmaxCrossEntropy and before is not None and isinstance(before.layer, MLCSoftmaxLayer):
+            warn_once(
+                warned,
+                "softmax twice",
+                f"{name} applies softmax itself and stands behind the softmax layer {before.layer.label!r}; "
+                "the double softmax learns slowly or not at all",
+            )
+    for name, cell in outputs.items():
+        if id(cell) not in made_by:
+            warn_once(warned, f"output {name}", f"no node of the graph produces the output {name!r} ({cell.label})")
+    if not updatable:
+        warn_once(
+            warned,
+            "nothing to update",
+            "no parameter can be updated: no layer has parameters that a loss depends on, isUpdatable is False or "
+            "disableUpdate was given everywhere",
+        )
+
+
+def probabilities_of(nodes: Sequence[Node]) -> list[Cell]:
+    """What losses that take probabilities are given, where no softmax vouches for it."""
+    made_by = producers(nodes)
+    found = []
+    for node in nodes:
+        if _kind(node.layer) in _PROBABILITIES:
+            before = made_by.get(id(node.sources[0]))
+            if before is None or not isinstance(before.layer, MLCSoftmaxLayer):
+                found.append(node.sources[0])
+            elif before.layer.operation is not MLCSoftmaxOperation.softmax:
+                found.append(node.sources[0])
+    return found
+
+
+def advise_on_values(
+    warned: set[str], nodes: Sequence[Node], value_of: Callable[[Cell], torch.Tensor | None]
+) -> None:
+    """What the values of a first run show: cross-entropy on what are no probabilities."""
+    warned.add(VALUES_SEEN)
+    for cell in probabilities_of(nodes):
+        value = value_of(cell)
+        if value is not None and bool(torch.any((value < 0) | (value > 1))):
+            warn_once(
+                warned,
+                "not probabilities",
+                f"a cross-entropy takes probabilities, and {cell.label!r} has values outside 0...1; put a softmax or "
+                "sigmoid before it, or use a loss that takes logits",
+            )

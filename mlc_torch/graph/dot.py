@@ -1,0 +1,45 @@
+"""A graph as text in the DOT language, as ``summarizedDOTDescription`` gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from mlc_torch.graph.nodes import Node, producers
+from mlc_torch.tensor import Cell
+
+
+def dot_description(nodes: Iterable[Node], stopped: set[int]) -> str:
+    """Layers are boxes, tensors from outside ellipses; an edge carries the shape that flows along it.
+
+    Without nodes it is the 42 characters that the real framework gives (behaviour.md G).
+    """
+    nodes = list(nodes)
+    made_by = producers(nodes)
+    number = {id(node): i for i, node in enumerate(nodes, 1)}
+    lines, drawn = [], set()
+    for node in nodes:
+        lines.append(f'  n{number[id(node)]} [label="{_layer_text(node)}" shape=box];')
+        for cell in node.reads:
+            style = " style=dashed" if id(cell) in stopped else ""
+            if id(cell) in made_by:
+                tail = f"n{number[id(made_by[id(cell)])]}"
+            else:
+                tail = f"t{cell.tensor_id}"
+                if tail not in drawn:
+                    drawn.add(tail)
+                    lines.append(f'  {tail} [label="{_escape(cell.label)}" shape=ellipse];')
+            lines.append(f'  {tail} -> n{number[id(node)]} [label="{_shape(cell)}"{style}];')
+    return "\n".join(["digraph MLCGraph {", " node [style=filled];", *lines, "}"])
+
+
+def _layer_text(node: Node) -> str:
+    shapes = " ".join(_shape(c) for c in node.results)
+    return f"{node.layer.layerID}: {_escape(node.layer.label or '')}\\n{shapes}"
+
+
+def _shape(cell: Cell) -> str:
+    return "x".join(map(str, cell.shape))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

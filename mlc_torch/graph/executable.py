@@ -1,0 +1,300 @@
+"""What inference and training graphs share: declaring inputs and outputs, compiling, feeding, finishing."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.session import Session
+from mlc_torch.enums import MLCExecutionOptions as Run
+from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.graph.clock import Clock
+from mlc_torch.graph.completion import CompletionQueue, Handler, deliver, refused
+from mlc_torch.graph.graph import MLCGraph, needed_bytes
+from mlc_torch.graph.nodes import Node, check, unique_layers
+from mlc_torch.graph.planner import Wishes, make_plan
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.tensor import Cell, MLCTensor, MLCTensorData
+from mlc_torch.tensor.cell import handles_made
+
+Data = Mapping[str, MLCTensorData]
+Finish = Callable[[], None]
+
+
+class ExecutableGraph(MLCGraph, inherits_initializers=False):
+    """A graph over other graphs that can be compiled and executed."""
+
+    @classmethod
+    def _over(cls, graphObjects: list[MLCGraph], **more: Any) -> Any:
+        return cls._make(
+            nodes=[],
+            device=None,
+            graphObjects=list(graphObjects),
+            inputs={},
+            labels={},
+            label_weights={},
+            outputs={},
+            options=None,
+            sessions={},
+            linked=[],
+            warned=set(),
+            lock=threading.RLock(),
+            queue=CompletionQueue(),
+            **more,
+        )
+
+    def _all_nodes(self) -> list[Node]:
+        return [node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes
+
+    def _changed(self) -> None:
+        self._sessions = {}
+
+    # Declaring
+
+    def _declare_inputs(
+        self,
+        inputs: Mapping[str, MLCTensor],
+        labels: Mapping[str, MLCTensor] | None = None,
+        weights: Mapping[str, MLCTensor] | None = None,
+    ) -> bool:
+        with self._lock:
+            self._inputs |= {name: t._cell for name, t in inputs.items()}
+            self._labels |= {name: t._cell for name, t in (labels or {}).items()}
+            self._label_weights |= {name: t._cell for name, t in (weights or {}).items()}
+            self._changed()
+        return True
+
+    def _declare_outputs(self, outputs: Mapping[str, MLCTensor]) -> bool:
+        with self._lock:
+            self._outputs |= {name: t._cell for name, t in outputs.items()}
+            self._changed()
+        return True
+
+    # Compiling
+
+    def _compile(
+        self,
+        options: Compile,
+        device: MLCDevice,
+        inputTensors: Mapping[str, MLCTensor] | None,
+        inputTensorsData: Data | None,
+    ) -> bool:
+        with self._lock:
+            nodes = self._planned_nodes()
+            if not nodes:
+                refuse("the graph has no layers")
+            for node in nodes:
+                check(node)
+            for name, tensor in (inputTensors or {}).items():
+                if name in (inputTensorsData or {}):
+                    tensor._cell.upload(inputTensorsData[name], device)  # type: ignore[index]
+            for layer in unique_layers(nodes):
+                for cell in (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells):
+                    cell.place(device, writable=True)
+                layer._deviceType = device._type
+            for graph in (self, *self._graphObjects):
+                graph._device = device
+            self._options = options
+            self._warned.clear()
+            self._changed()
+            if self._missing() is None:
+                self._ready()
+        return True
+
+    def _planned_nodes(self, variant: str = "") -> list[Node]:
+        """The nodes that run. Variants leave some out."""
+        return self._all_nodes()
+
+    def _fed(self, variant: str = "") -> list[tuple[str, Mapping[str, Cell]]]:
+        """What a call is given data for: kind, names and tensors, in the order of the plan's fed slots."""
+        return [("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights)]
+
+    def _fed_cells(self, variant: str = "") -> list[Cell]:
+        return [cell for _, cells in self._fed(variant) for cell in cells.values()]
+
+    def _missing(self, variant: str = "") -> str | None:
+        """What the graph still lacks to run, in words."""
+        nodes = self._planned_nodes(variant)
+        there = {id(c) for c in self._fed_cells(variant)} | {id(c) for node in nodes for c in node.results}
+        missing = {id(c): c for node in nodes for c in node.reads if id(c) not in there}
+        linked = self._linked_results()
+        bare = [c for c in missing.values() if c.host is None and c.value is None and id(c) not in linked]
+        if not bare:
+            return None
+        names = ", ".join(f"{c.label} {list(c.shape)}" for c in bare)
+        return f"no data for {names}: declare it with addInputs, or give the tensor data"
+
+    def _linked_results(self) -> set[int]:
+        """The tensors that linked graphs compute."""
+        return {id(c) for graph in self._linked for node in graph._all_nodes() for c in node.results}
+
+    def _wishes(self, nodes: list[Node], variant: str) -> Wishes:
+        debugged = bool(self._options & Compile.debugLayers)
+        readable = list(self._outputs.values())
+        readable += [c for n in nodes if debugged and n.layer._isDebuggingEnabled for c in n.results]
+        read_elsewhere = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
+        readable += [c for n in nodes for c in n.results if id(c) in read_elsewhere]
+        return Wishes(readable=[*readable, self._result_cell(nodes)], linked=self._linked_results())
+
+    def _result_cell(self, nodes: list[Node]) -> Cell:
+        """What the completion handler gets."""
+        return nodes[-1].results[0]
+
+    def _optimizer_for(self, variant: str) -> MLCOptimizer | None:
+        return None
+
+    def _ready(self, variant: str = "") -> Session:
+        """The session of the compiled graph, renewed where something it rests on has changed."""
+        if self._options is None:
+            refuse("the graph is not compiled; call compile(options:device:) first")
+        session = self._sessions.get(variant)
+        if session is not None and session.is_current(handles_made()):
+            return session
+        missing = self._missing(variant)
+        if missing is not None:
+            refuse(missing)
+        nodes = self._planned_nodes(variant)
+        wishes = self._wishes(nodes, variant)
+        self._check_devices(nodes)
+        plan = make_plan(nodes, self._fed_cells(variant), self._device, wishes)
+        kept = set(plan.readable)
+        first = plan.fed_count + plan.constant_count
+        made = Session(
+            plan,
+            self._result_cell(nodes),
+            unkept=[c for slot, c in enumerate(plan.cells) if slot >= first and slot not in kept],
+            cells=_standing_cells(nodes, plan),
+            optimizer=self._optimizer_for(variant),
+            options=self._options,
+        )
+        made.handles = handles_made()
+        self._sessions[variant] = made
+        return made
+
+    def _check_devices(self, nodes: list[Node]) -> None:
+        target = self._device.torch_device
+        for cell in (use.cell for layer in unique_layers(nodes) for use in layer.parameter_uses):
+            if cell.value is None or cell.value.device != target:
+                where = cell.value.device if cell.value is not None else "the host"
+                refuse(f"tensor {cell.label!r} now lives on {where}, the graph was compiled for {target}; compile it again")
+
+    # Feeding
+
+    def _batch(self, batchSize: int) -> tuple[int, int]:
+        """The batch that was declared, and the one that this call runs."""
+        full = next(iter(self._inputs.values())).shape[0] if self._inputs else 0
+        if batchSize < 0:
+            refuse(f"batchSize must not be negative, got {batchSize}")
+        if full and batchSize > full:
+            refuse(f"batchSize is {batchSize}, the inputs hold {full} samples")
+        return full, batchSize or full
+
+    def _feeds(self, variant: str, given: Iterable[Data | None], full: int, batch: int) -> list[torch.Tensor]:
+        """A tensor for every fed slot, over the caller's own memory where data is given."""
+        feeds = []
+        for (kind, cells), data in zip(self._fed(variant), given, strict=False):
+            for name, cell in cells.items():
+                found = data.get(name) if data else None
+                short = batch != full and cell.shape[0] == full
+                if found is None:
+                    value = cell.value if cell.value is not None else cell.host_view()
+                    if value is None:
+                        have = ", ".join(map(repr, data)) if data else "nothing"
+                        refuse(f"no data for the {kind} {name!r}; given: {have}")
+                    value = value[:batch] if short else value
+                else:
+                    needed_bytes(name, cell, found, batch if short else 0)
+                    value = found.view(cell.dtype, (batch, *cell.shape[1:]) if short else cell.shape)
+                feeds.append(value)
+        return feeds
+
+    # Finishing
+
+    def _publish(self, session: Session) -> MLCTensor:
+        """Give the readable tensors their values; gives the one that the handler gets."""
+        for slot, value in session.values.items():
+            cell = session.plan.cells[slot]
+            if tuple(value.shape) != cell.shape:
+                value = _into_full(cell, value)
+            cell.publish(value, self._device)
+        return MLCTensor._of(session.result)
+
+    def _outputs_writer(self, outputsData: Data | None, full: int, batch: int) -> Finish | None:
+        """Checks the caller's output buffers now; gives what will fill them."""
+        if not outputsData:
+            return None
+        targets = []
+        for name, data in outputsData.items():
+            cell = self._outputs.get(name)
+            if cell is None:
+                refuse(f"outputsData names {name!r}; addOutputs declared: {', '.join(self._outputs) or 'nothing'}")
+            short = batch != full and cell.shape[0] == full
+            needed_bytes(name, cell, data, batch if short else 0)
+            if data.readonly:
+                refuse(f"the buffer for output {name!r} is read-only")
+            targets.append((cell, data.view(cell.dtype, (batch, *cell.shape[1:]) if short else cell.shape)))
+
+        def write() -> None:
+            for cell, target in targets:
+                if cell.value is not None:
+                    target.copy_(cell.value[: target.shape[0]].reshape(target.shape))
+
+        return write
+
+    def _execute(
+        self,
+        member: str,
+        options: Run,
+        handler: Handler | None,
+        work: Callable[[], tuple[MLCTensor | None, Finish | None]],
+    ) -> bool:
+        """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
+        try:
+            with self._lock:
+                clock = Clock(self._device, bool(options & Run.profiling))
+                result, finish = work()
+                clock.stop()
+        except MLCRefusal as why:
+            refused(handler, why, f"{type(self).__name__}.{member}")
+            raise
+        wait = clock.on_cpu or bool(options & Run.synchronous)
+        if handler is None and finish is None:
+            if wait:
+                clock.wait()
+            return True
+
+        def complete() -> None:
+            seconds = clock.seconds()
+            if finish is not None:
+                finish()
+            deliver(handler, result, None, seconds)
+
+        self._queue.finish(complete, wait)
+        return True
+
+
+def _standing_cells(nodes: list[Node], plan: Plan) -> list[Cell]:
+    """The tensors whose memory a session rests on."""
+    cells = [c for layer in unique_layers(nodes) for c in (*(u.cell for u in layer.parameter_uses), *layer.buffer_cells)]
+    cells += [t.cell for t in plan.trained]
+    return list({id(c): c for c in cells}.values())
+
+
+def _into_full(cell: Cell, value: torch.Tensor) -> torch.Tensor:
+    """A short batch's result inside the tensor's full shape; the other samples keep their bytes."""
+    if value.numel() == math.prod(cell.shape):
+        return value.reshape(cell.shape)
+    old = cell.value
+    if old is not None and old.device == value.device and tuple(old.shape) == cell.shape:
+        full = old.clone()
+    else:
+        full = value.new_zeros(cell.shape)
+    full[tuple(slice(0, n) for n in value.shape)] = value
+    return full

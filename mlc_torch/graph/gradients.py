@@ -1,0 +1,148 @@
+"""Reading gradients out of a training graph, and putting gradients in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.session import Session
+from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.graph.executable import ExecutableGraph
+from mlc_torch.graph.nodes import Node, producers
+from mlc_torch.layers.base import MLCLayer
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare
+from mlc_torch.tensor import Cell, MLCTensor
+from mlc_torch.tensor.cell import host_bytes
+
+
+class GradientGraph(ExecutableGraph):
+    """The members of a training graph that deal with gradients."""
+
+    # Asking
+
+    @declare("gradientData(forParameter parameter: MLCTensor, layer: MLCLayer) -> Data?", "gradientDataForParameter:layer:")
+    def _gradient_data(self, parameter, layer):
+        """The parameter's gradient as bytes in its own layout, after separate forward and gradient calls."""
+        session = self._separate_session()
+        if all(node.layer is not layer for node in self._all_nodes()):
+            refuse(f"layer {layer.label!r} is not in this graph")
+        if all(use.cell is not parameter._cell for use in layer.parameter_uses):
+            refuse(f"tensor {parameter.label!r} is no parameter of layer {layer.label!r}")
+        for trained, gradient in zip(session.plan.trained, session.gradients, strict=True):
+            if trained.cell is parameter._cell:
+                if gradient is None:
+                    refuse(f"no loss depends on {parameter.label!r}, or its gradient is stopped")
+                return host_bytes(gradient)
+        refuse(f"layer {layer.label!r} was added with disableUpdate, so {parameter.label!r} has no gradient")
+
+    def _separate_session(self) -> Session:
+        session = self._last
+        if session is None or not session.has_gradients:
+            refuse("no gradient yet; call executeForward and executeGradient first")
+        if not session.separate:
+            refuse("execute keeps no gradients; call executeForward and executeGradient separately to read them")
+        return session
+
+    @declare("gradientTensor(forInput input: MLCTensor) -> MLCTensor?", "gradientTensorForInput:")
+    def _gradient_of_input(self, input):
+        """The gradient of an input; needs the compile option ``computeAllGradients``."""
+        if all(cell is not input._cell for cell in self._inputs.values()):
+            refuse(f"tensor {input.label!r} is no input of this graph")
+        if self._options is None or not self._options & Compile.computeAllGradients:
+            refuse("input gradients need the compile option computeAllGradients")
+        if self._last is None or not self._last.has_gradients:
+            refuse("no gradient yet; call executeForward and executeGradient first")
+        return self._gradient_tensor(input._cell, self._last)
+
+    @declare("sourceGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceGradientTensorsForLayer:")
+    def _source_gradients(self, layer):
+        return self._gradients_at(layer, lambda node: node.sources)
+
+    @declare("resultGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "resultGradientTensorsForLayer:")
+    def _result_gradients(self, layer):
+        return self._gradients_at(layer, lambda node: node.results)
+
+    def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[Cell]]) -> list[MLCTensor]:
+        """A fresh tensor for each; from the first time it is asked for, each gradient phase keeps it."""
+        cells = [c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)]
+        with self._lock:
+            unknown = [c for c in cells if id(c) not in self._asked]
+            if unknown:
+                self._asked |= {id(c): c for c in unknown}
+                self._sessions = {}
+                if self._last is not None and self._last.has_gradients:
+                    slots = self._last.plan.slots
+                    self._last.gradients_again([slots[id(c)] for c in unknown if id(c) in slots])
+            return [self._gradient_tensor(c, self._last) for c in cells]
+
+    def _gradient_tensor(self, cell: Cell, session: Session | None) -> MLCTensor:
+        """A new tensor that holds the gradient of ``cell``: zeros where nothing depends on it, no data before any."""
+        made = Cell(cell.descriptor)
+        made.label = f"gradient of {cell.label}"
+        slot = session.plan.slots.get(id(cell)) if session is not None else None
+        if session is not None and session.has_gradients and slot is not None and slot in session.plan.wanted:
+            value = session.gradient_of(slot)
+            if value is None:
+                value = torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
+            if tuple(value.shape) != cell.shape:  # a short batch
+                full = value.new_zeros(cell.shape)
+                full[tuple(slice(0, n) for n in value.shape)] = value
+                value = full
+            made.publish(value, self._device)
+        return MLCTensor._of(made)
+
+    # Steering
+
+    @declare("allocateUserGradient(for tensor: MLCTensor) -> MLCTensor?", "allocateUserGradientForTensor:")
+    def _allocate_user_gradient(self, tensor):
+        """A tensor to bind a gradient to that is added to the graph's own gradient of a result."""
+        cell = tensor._cell
+        if id(cell) not in producers(self._all_nodes()):
+            refuse(f"tensor {tensor.label!r} is not the result of a node of this graph")
+        with self._lock:
+            known = self._user_gradients.get(id(cell))
+            if known is None:
+                made = Cell(cell.descriptor)
+                made.label = f"user gradient of {cell.label}"
+                known = self._user_gradients[id(cell)] = (cell, made)
+                self._sessions = {}
+        return MLCTensor._of(known[1])
+
+    @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
+    def _stop_gradient(self, tensors):
+        """No gradient flows back through these tensors, from the next compile on."""
+        with self._lock:
+            self._to_stop += [t._cell for t in tensors]
+        return True
+
+    def _stopped_cells(self) -> set[int]:
+        return {id(c) for c in self._to_stop}
+
+    def register_gradient_hook(self, tensor: MLCTensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> Any:
+        """Call ``hook`` with the tensor's gradient in each gradient phase; what it returns, if anything, replaces it.
+
+        Gives an object whose ``remove()`` takes the hook away. Ours.
+        """
+        if not isinstance(tensor, MLCTensor) or not callable(hook):
+            raise TypeError("register_gradient_hook expects an MLCTensor and a callable")
+        if id(tensor._cell) not in producers(self._all_nodes()):
+            raise ValueError(f"{tensor!r} is not the result of a node of this graph")
+        with self._lock:
+            entry = (tensor._cell, hook)
+            self._gradient_hooks.append(entry)
+            self._sessions = {}
+        return _Removable(self, entry)
+
+
+class _Removable:
+    def __init__(self, graph: GradientGraph, entry: Any) -> None:
+        self._graph, self._entry = graph, entry
+
+    def remove(self) -> None:
+        with self._graph._lock:
+            if self._entry in self._graph._gradient_hooks:
+                self._graph._gradient_hooks.remove(self._entry)
+                self._graph._sessions = {}

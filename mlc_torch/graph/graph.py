@@ -1,0 +1,202 @@
+"""``MLCGraph``: records layers and infers their results. Nothing runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.graph.dot import dot_description
+from mlc_torch.graph.nodes import Node, handles, infer, unique_layers
+from mlc_torch.layers import (
+    MLCConcatenationLayer,
+    MLCGatherLayer,
+    MLCLayer,
+    MLCReshapeLayer,
+    MLCScatterLayer,
+    MLCSelectionLayer,
+    MLCSplitLayer,
+    MLCTransposeLayer,
+)
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject, declare, objc_only, prop
+from mlc_torch.tensor import Cell, MLCTensor, MLCTensorData
+from mlc_torch.tensor.cell import upload
+
+_LAYER = "with layer: MLCLayer"
+_BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
+
+
+class MLCGraph(MLCObject):
+    """A graph of layers. ``node`` adds one and gives its result tensor."""
+
+    device = prop("MLCDevice?")
+
+    @declare("init()", "graph")
+    def _create(cls):
+        return cls._make(nodes=[], device=None)
+
+    @classmethod
+    def _bare(cls) -> Any:
+        return cls._create()
+
+    def _all_nodes(self) -> list[Node]:
+        """Every node this graph runs, in order."""
+        return self._nodes
+
+    @prop("[MLCLayer]")
+    def layers(self):
+        """Each layer once, in the order of addition."""
+        return unique_layers(self._all_nodes())
+
+    @prop("String")
+    def summarizedDOTDescription(self):
+        """The graph in the DOT language; dashed edges are those where the gradient stops."""
+        return dot_description(self._all_nodes(), self._stopped_cells())
+
+    def _stopped_cells(self) -> set[int]:
+        return set()
+
+    # Adding nodes
+
+    @declare(f"node({_LAYER}, source: MLCTensor) -> MLCTensor?", "nodeWithLayer:source:")
+    @declare(f"node({_LAYER}, sources: [MLCTensor]) -> MLCTensor?", "nodeWithLayer:sources:")
+    @declare(
+        f"node({_LAYER}, sources: [MLCTensor], disableUpdate: Bool) -> MLCTensor?",
+        "nodeWithLayer:sources:disableUpdate:",
+    )
+    @declare(
+        f"node({_LAYER}, sources: [MLCTensor], lossLabels: [MLCTensor]) -> MLCTensor?",
+        "nodeWithLayer:sources:lossLabels:",
+    )
+    def _node(self, layer, source=None, sources=(), disableUpdate=False, lossLabels=()):
+        sources = [source] if source is not None else sources
+        return self._add(layer, sources, not disableUpdate, lossLabels)[0]
+
+    def _add(
+        self, layer: MLCLayer, sources: list[MLCTensor], updates: bool = True, labels: list[MLCTensor] | tuple = ()
+    ) -> list[MLCTensor]:
+        """Record a node; gives all its results."""
+        if not sources:
+            refuse(f"layer {layer.label!r} got no sources")
+        owner = layer._belongs_to()
+        if owner is not None and owner is not self:
+            refuse(f"layer {layer.label!r} belongs to another graph; a layer serves one graph")
+        read = tuple(t._cell for t in sources)
+        labelled = tuple(t._cell for t in labels)
+        node = Node(layer, read, infer(layer, read + labelled), labelled, updates)
+        if owner is None:
+            layer._enter(self, len(unique_layers(self._all_nodes())) + 1)
+        self._nodes.append(node)
+        self._changed()
+        return handles(node.results)
+
+    def _changed(self) -> None:
+        """Called when a node was added."""
+
+    @declare("concatenate(sources: [MLCTensor], dimension: Int) -> MLCTensor?", "concatenateWithSources:dimension:")
+    def _concatenate(self, sources, dimension):
+        return self._add(MLCConcatenationLayer._create(dimension), sources)[0]
+
+    @declare("reshape(shape: [Int], source: MLCTensor) -> MLCTensor?", "reshapeWithShape:source:")
+    def _reshape(self, shape, source):
+        return self._add(MLCReshapeLayer._create(shape), [source])[0]
+
+    @declare("transpose(dimensions: [Int], source: MLCTensor) -> MLCTensor?", "transposeWithDimensions:source:")
+    def _transpose(self, dimensions, source):
+        return self._add(MLCTransposeLayer._create(dimensions), [source])[0]
+
+    @declare(
+        "split(source: MLCTensor, splitCount: Int, dimension: Int) -> [MLCTensor]?",
+        "splitWithSource:splitCount:dimension:",
+    )
+    @declare(
+        "split(source: MLCTensor, splitSectionLengths: [Int], dimension: Int) -> [MLCTensor]?",
+        "splitWithSource:splitSectionLengths:dimension:",
+    )
+    def _split(self, source, **how):
+        return self._add(MLCSplitLayer._create(**how), [source])
+
+    @objc_only("- selectWithSources: [MLCTensor], condition: MLCTensor -> MLCTensor?")
+    @declare("select(sources: [MLCTensor], condition: MLCTensor) -> MLCTensor?", ours=True)
+    def _select(self, sources, condition):
+        return self._add(MLCSelectionLayer._create(), [condition, *sources])[0]
+
+    @declare(
+        "gather(withDimension dimension: Int, source: MLCTensor, indices: MLCTensor) -> MLCTensor?",
+        "gatherWithDimension:source:indices:",
+    )
+    def _gather(self, dimension, source, indices):
+        return self._add(MLCGatherLayer._create(dimension), [source, indices])[0]
+
+    @declare(
+        "scatter(withDimension dimension: Int, source: MLCTensor, indices: MLCTensor, copyFrom: MLCTensor, "
+        "reductionType: MLCReductionType) -> MLCTensor?",
+        "scatterWithDimension:source:indices:copyFrom:reductionType:",
+    )
+    def _scatter(self, dimension, source, indices, copyFrom, reductionType):
+        return self._add(MLCScatterLayer._create(dimension, reductionType), [source, indices, copyFrom])[0]
+
+    # Asking
+
+    @declare("sourceTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceTensorsForLayer:")
+    def _sources_of(self, layer):
+        return [t for node in self._all_nodes() if node.layer is layer for t in handles(node.sources)]
+
+    @declare("resultTensors(for layer: MLCLayer) -> [MLCTensor]", "resultTensorsForLayer:")
+    def _results_of(self, layer):
+        return [t for node in self._all_nodes() if node.layer is layer for t in handles(node.results)]
+
+    # Data
+
+    @declare(f"bindAndWriteData({_BIND}, synchronous: Bool) -> Bool", "bindAndWriteData:forInputs:toDevice:synchronous:")
+    @declare(
+        f"bindAndWriteData({_BIND}, batchSize: Int, synchronous: Bool) -> Bool",
+        "bindAndWriteData:forInputs:toDevice:batchSize:synchronous:",
+    )
+    def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
+        """Names that stand in both dictionaries are bound; their data has been read when this returns."""
+        pairs = [(name, tensor._cell, inputsData[name]) for name, tensor in inputTensors.items() if name in inputsData]
+        for name, cell, data in pairs:
+            needed_bytes(name, cell, data, batchSize)
+        for _, cell, data in pairs:
+            write(cell, data, device, batchSize)
+        return True
+
+    def __copy__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be copied: a layer belongs to one graph")
+
+    __deepcopy__ = __copy__  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{type(self).__name__} cannot be pickled; save a checkpoint instead")
+
+    def __repr__(self) -> str:
+        where = f", on {self._device.torch_device}" if self._device is not None else ""
+        return f"{type(self).__name__}({len(self._all_nodes())} nodes{where})"
+
+
+def needed_bytes(name: str, cell: Cell, data: MLCTensorData, batch: int) -> int:
+    """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
+    descriptor = cell.descriptor
+    if not 0 <= batch <= descriptor._shape[0]:
+        refuse(f"batchSize is {batch}, the tensor for {name!r} holds {descriptor._shape[0]} samples")
+    needed = descriptor.sample_bytes * batch if batch else descriptor.nbytes
+    if data._length < needed:
+        refuse(f"data for {name!r} holds {data._length} bytes, {needed} are needed for shape {descriptor.shape}"
+               + (f" and batchSize {batch}" if batch else ""))
+    return needed
+
+
+def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
+    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
+    shape = (batch, *cell.shape[1:]) if batch else cell.shape
+    source, target = data.view(cell.dtype, shape), device.torch_device
+    if shape == cell.shape:
+        cell.publish(upload(source, target), device)
+        return
+    full = cell.value if cell.value is not None and cell.value.device == target else None
+    if full is None:
+        full = source.new_zeros(cell.shape, device=target)
+    full = full.clone()
+    full[: shape[0]] = source.to(target)
+    cell.publish(full, device)

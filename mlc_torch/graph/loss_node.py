@@ -1,0 +1,51 @@
+"""Which tensors a training graph's own loss layer reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from mlc_torch.graph.nodes import Node, infer
+from mlc_torch.layers import MLCLossLayer
+from mlc_torch.layers.base import MLCLayer
+from mlc_torch.tensor import Cell
+
+
+def own_loss_node(
+    layer: MLCLayer,
+    nodes: Sequence[Node],
+    labels: Mapping[str, Cell],
+    weights: Mapping[str, Cell],
+    made: dict[tuple[int, ...], tuple[Cell, ...]],
+) -> Node | None:
+    """The loss over the last result that is no loss itself, and over the labels that no other loss reads.
+
+    Before labels are declared the result is inferred as if they had the predictions' shape, since programs ask for it
+    then already (clients.md 2.8). ``made`` remembers the result, so that it stays the same tensor.
+    """
+    predicted = [n for n in nodes if not isinstance(n.layer, MLCLossLayer)]
+    if not predicted:
+        return None
+    predictions = predicted[-1].results[0]
+    taken = {id(c) for n in nodes for c in n.labels}
+    reads: tuple[Cell, ...] = ()
+    if isinstance(layer, MLCLossLayer):
+        name, label = _fitting(predictions, {n: c for n, c in labels.items() if id(c) not in taken})
+        if label is not None:
+            named = weights.get(name or "")
+            weight = named if named is not None else _fitting(predictions, weights, loose=len(weights) == 1)[1]
+            reads = (label,) if weight is None or id(weight) in taken else (label, weight)
+    stand_in = reads or ((predictions,) if isinstance(layer, MLCLossLayer) else ())
+    key = predictions.shape
+    if key not in made:
+        made.clear()
+        made[key] = infer(layer, (predictions, *stand_in))
+    return Node(layer, (predictions,), made[key], reads)
+
+
+def _fitting(predictions: Cell, cells: Mapping[str, Cell], loose: bool = True) -> tuple[str | None, Cell | None]:
+    """The first tensor with as many elements as the predictions, or the first at all."""
+    for name, cell in cells.items():
+        if math.prod(cell.shape) == math.prod(predictions.shape):
+            return name, cell
+    return next(iter(cells.items())) if cells and loose else (None, None)

@@ -1,0 +1,62 @@
+"""What a graph records: which layer reads which tensors and fills which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mlc_torch.layers.base import MLCLayer
+from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.tensor import Cell, MLCTensor
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One use of a layer."""
+
+    layer: MLCLayer
+    sources: tuple[Cell, ...]
+    results: tuple[Cell, ...]
+    labels: tuple[Cell, ...] = ()
+    """Loss labels, and after them label weights."""
+    updates: bool = True
+    """False where the node was added with ``disableUpdate``."""
+
+    @property
+    def reads(self) -> tuple[Cell, ...]:
+        """What the layer's module is called with."""
+        return self.sources + self.labels
+
+
+def infer(layer: MLCLayer, reads: Sequence[Cell]) -> tuple[Cell, ...]:
+    """New cells for the results of ``layer``; a refusal names the layer and what it was given."""
+    try:
+        return tuple(Cell(d) for d in layer._infer([c.descriptor for c in reads]))
+    except MLCRefusal as why:
+        refuse(f"{_describe(layer, reads)}: {why.reason}")
+
+
+def check(node: Node) -> None:
+    """What the framework only refuses at compile."""
+    try:
+        node.layer._check([c.descriptor for c in node.reads])
+    except MLCRefusal as why:
+        refuse(f"{_describe(node.layer, node.reads)}: {why.reason}")
+
+
+def _describe(layer: MLCLayer, reads: Iterable[Cell]) -> str:
+    given = ", ".join(f"{c.label} {list(c.shape)}" for c in reads)
+    return f"layer {layer.label!r} ({type(layer).__name__}) on {given or 'nothing'}"
+
+
+def producers(nodes: Iterable[Node]) -> dict[int, Node]:
+    """The node behind each result, by the cell's identity."""
+    return {id(c): node for node in nodes for c in node.results}
+
+
+def handles(cells: Iterable[Cell]) -> list[MLCTensor]:
+    return [MLCTensor._of(c) for c in cells]
+
+
+def unique_layers(nodes: Iterable[Node]) -> list[MLCLayer]:
+    return list({id(node.layer): node.layer for node in nodes}.values())

@@ -1,0 +1,109 @@
+"""From the nodes of a graph to the plan that the engine runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.engine.plan import Hook, Plan, Step, Trained
+from mlc_torch.graph.nodes import Node
+from mlc_torch.tensor import Cell
+
+
+@dataclass
+class Wishes:
+    """What a graph wants of its plan beyond running its nodes."""
+
+    readable: list[Cell] = field(default_factory=list)
+    """Results that are read whatever happens to their handles."""
+    losses: list[Cell] = field(default_factory=list)
+    injected: list[Cell] = field(default_factory=list)
+    wanted: list[Cell] = field(default_factory=list)
+    stopped: list[Cell] = field(default_factory=list)
+    trained_tensors: list[tuple[Cell, bool]] = field(default_factory=list)
+    """Tensors trained for themselves, not as a layer's, and whether they are updated."""
+    linked: set[int] = field(default_factory=set)
+    hooks: dict[int, tuple[Hook, ...]] = field(default_factory=dict)
+    trains: bool = False
+
+
+def make_plan(nodes: Sequence[Node], fed: Iterable[Cell], device: MLCDevice, wishes: Wishes) -> Plan:
+    """Number the slots (fed, constant, computed), line up the modules, and say which gradients are wanted."""
+    fed = tuple(fed)
+    slots: dict[int, int] = {}
+    for number, cell in enumerate(fed):
+        slots.setdefault(id(cell), number)
+    computed = {id(c) for node in nodes for c in node.results}
+    constants: list[Cell] = []
+    for cell in (c for node in nodes for c in node.reads):
+        if id(cell) not in slots and id(cell) not in computed:
+            slots[id(cell)] = len(fed) + len(constants)
+            constants.append(cell)
+            if id(cell) not in wishes.linked:
+                cell.place(device)
+    following = len(fed) + len(constants)
+    steps = []
+    for node in nodes:
+        for cell in node.results:
+            slots[id(cell)] = following
+            following += 1
+        steps.append(
+            Step(
+                node.layer.module,
+                tuple(slots[id(c)] for c in node.reads),
+                tuple(slots[id(c)] for c in node.results),
+                node.layer.label or type(node.layer).__name__,
+            )
+        )
+
+    def numbered(cells: Iterable[Cell]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(slots[id(c)] for c in cells if id(c) in slots))
+
+    every = [c for node in nodes for c in node.results]
+    named = {id(c) for c in wishes.readable}
+    readable = [c for c in every if id(c) in named or c.handle() is not None]
+    stopped = frozenset(numbered(wishes.stopped))
+    return Plan(
+        cells=(*fed, *constants, *every),
+        fed_count=len(fed),
+        constant_count=len(constants),
+        steps=tuple(steps),
+        readable=numbered(readable),
+        losses=numbered(wishes.losses),
+        injected=numbered(wishes.injected),
+        trained=_trained(nodes, wishes, slots) if wishes.trains else (),
+        wanted=numbered(wishes.wanted),
+        stopped=stopped,
+        hooks={slots[key]: hooks for key, hooks in wishes.hooks.items() if key in slots},
+        device=device.torch_device,
+    )
+
+
+def _trained(nodes: Sequence[Node], wishes: Wishes, slots: dict[int, int]) -> tuple[Trained, ...]:
+    """Every tensor with a gradient: a tensor that many layers use stands once, with all its uses."""
+    uses: dict[int, list] = {}
+    cells: dict[int, Cell] = {}
+    updated: dict[int, bool] = {}
+    stopped = {id(c) for c in wishes.stopped}
+    layers_seen = set()
+    for node in nodes:
+        if not node.updates or id(node.layer) in layers_seen:
+            continue
+        layers_seen.add(id(node.layer))
+        for use in node.layer.parameter_uses:
+            key = id(use.cell)
+            if not use.torch.requires_grad or key in stopped:
+                continue
+            cells[key] = use.cell
+            uses.setdefault(key, []).append(use.torch)
+            updated[key] = updated.get(key, True) and use.parameter._isUpdatable
+    own = {}
+    for cell, updates in wishes.trained_tensors:
+        if id(cell) in slots and id(cell) not in stopped:
+            cells[id(cell)] = cell
+            own[id(cell)] = slots[id(cell)]
+            updated[id(cell)] = updated.get(id(cell), True) and updates
+    return tuple(
+        Trained(cell, tuple(uses.get(key, ())), own.get(key), updated[key]) for key, cell in cells.items()
+    )

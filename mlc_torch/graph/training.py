@@ -1,0 +1,407 @@
+"""``MLCTrainingGraph``: forward, gradient and optimizer update, together or one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mlc_torch.enums import MLCExecutionOptions as Run
+from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.graph.advice import VALUES_SEEN, advise, advise_on_values, probabilities_of
+from mlc_torch.graph.asynchronous import awaited, awaited_time
+from mlc_torch.graph.gradients import GradientGraph
+from mlc_torch.graph.loss_node import own_loss_node
+from mlc_torch.graph.nodes import Node, unique_layers
+from mlc_torch.graph.planner import Wishes
+from mlc_torch.layers import MLCLossLayer
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, objc_only, prop
+from mlc_torch.tensor import Cell
+
+_DATA = "[String : MLCTensorData]"
+_TENSORS = "[String : MLCTensor]"
+_LABELS = f"lossLabelsData: {_DATA}?, lossLabelWeightsData: {_DATA}?"
+_OPTIONS = "options: MLCExecutionOptions = []"
+_HANDLER = "completionHandler: MLCGraphCompletionHandler? = nil) -> Bool"
+_TIMED = "-> (result: MLCTensor?, executionTime: TimeInterval)"
+_COMPILE = "options: MLCGraphCompilationOptions = [], device: MLCDevice"
+
+PREDICT = "predict"
+"""The variant of a training graph without its own loss, for a forward pass that is given no labels."""
+
+
+class MLCTrainingGraph(GradientGraph):
+    """Trains the parameters of the layers of its graph objects, and its own."""
+
+    optimizer = prop("MLCOptimizer?")
+
+    @declare(
+        "init(graphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer?)",
+        "graphWithGraphObjects:lossLayer:optimizer:",
+    )
+    @objc_only("+ trainingGraphWithGraphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer? -> Self")
+    def _create(cls, graphObjects, lossLayer, optimizer):
+        made = cls._over(
+            graphObjects,
+            lossLayer=lossLayer,
+            optimizer=optimizer,
+            loss_cells={},
+            user_gradients={},
+            asked={},
+            to_stop=[],
+            stopped=[],
+            to_train=[],
+            trained_tensors=[],
+            gradient_hooks=[],
+            last=None,
+        )
+        if lossLayer is not None:
+            owner = lossLayer._belongs_to()
+            if owner is not None:
+                refuse(f"the loss layer {lossLayer.label!r} belongs to another graph; a layer serves one graph")
+            lossLayer._enter(made, len(made.layers))
+        return made
+
+    # Building
+
+    def _all_nodes(self) -> list[Node]:
+        nodes = super()._all_nodes()
+        own = self._own_loss(nodes)
+        return nodes if own is None else [*nodes, own]
+
+    def _own_loss(self, nodes: list[Node]) -> Node | None:
+        if self._lossLayer is None:
+            return None
+        return own_loss_node(self._lossLayer, nodes, self._labels, self._label_weights, self._loss_cells)
+
+    @prop("[MLCLayer]")
+    def layers(self):
+        """Each layer once, in the order of addition; the loss layer is the last."""
+        own = [] if self._lossLayer is None else [self._lossLayer]
+        return [x for x in unique_layers(super()._all_nodes()) if x is not self._lossLayer] + own
+
+    @declare(f"addInputs(_ inputs: {_TENSORS}, lossLabels: {_TENSORS}?) -> Bool", "addInputs:lossLabels:")
+    @declare(
+        f"addInputs(_ inputs: {_TENSORS}, lossLabels: {_TENSORS}?, lossLabelWeights: {_TENSORS}?) -> Bool",
+        "addInputs:lossLabels:lossLabelWeights:",
+    )
+    def _add_inputs(self, inputs, lossLabels, lossLabelWeights=None):
+        return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
+
+    @declare(f"addOutputs(_ outputs: {_TENSORS}) -> Bool", "addOutputs:")
+    def _add_outputs(self, outputs):
+        return self._declare_outputs(outputs)
+
+    @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
+    def _set_training_tensors(self, parameters):
+        """Tensors that are trained although they are no layer's parameters, from the next compile on."""
+        with self._lock:
+            self._to_train = list(parameters)
+        return True
+
+    @declare(
+        "bindOptimizerData(_ data: [MLCTensorData], deviceData: [MLCTensorOptimizerDeviceData]?, "
+        "with tensor: MLCTensor) -> Bool",
+        "bindOptimizerData:deviceData:withTensor:",
+    )
+    def _bind_optimizer_data(self, data, deviceData, tensor):
+        return tensor._bind_optimizer(data, deviceData)
+
+    # Compiling
+
+    @declare(f"compile({_COMPILE}) -> Bool", "compileWithOptions:device:")
+    @declare(
+        f"compile({_COMPILE}, inputTensors: {_TENSORS}?, inputTensorsData: {_DATA}?) -> Bool",
+        "compileWithOptions:device:inputTensors:inputTensorsData:",
+    )
+    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None):
+        with self._lock:
+            self._stopped, self._trained_tensors = list(self._to_stop), list(self._to_train)
+            for parameter in self._trained_tensors:
+                parameter._tensor._cell.place(device, writable=True)
+            done = self._compile(options, device, inputTensors, inputTensorsData)
+            self._last = None
+        return done
+
+    @declare("compileOptimizer(_ optimizer: MLCOptimizer) -> Bool", "compileOptimizer:")
+    def _compile_optimizer(self, optimizer):
+        """Use ``optimizer`` from now on; it starts without state unless some is bound."""
+        if self._options is None:
+            refuse("compile the graph before its optimizer")
+        with self._lock:
+            optimizer.state_names()
+            if optimizer is not self._optimizer:
+                for layer in unique_layers(self._planned_nodes()):
+                    for use in layer.parameter_uses:
+                        use.cell.optimizer_device_data = []
+            self._optimizer = optimizer
+            self._changed()
+        return True
+
+    @declare("link(with graphs: [MLCTrainingGraph]) -> Bool", "linkWithGraphs:")
+    def _link(self, graphs):
+        """Tensors shared with these graphs carry values forward and gradients backward."""
+        for graph in (self, *graphs):
+            if graph._options is None or not graph._options & Compile.linkGraphs:
+                refuse("every graph must be compiled with the option linkGraphs before it is linked")
+        for graph in (self, *graphs):
+            with graph._lock:
+                graph._linked = [g for g in (self, *graphs) if g is not graph]
+                graph._changed()
+        return True
+
+    def _planned_nodes(self, variant: str = "") -> list[Node]:
+        nodes = self._all_nodes()
+        if variant == PREDICT:
+            return [n for n in nodes if not isinstance(n.layer, MLCLossLayer) and n.layer is not self._lossLayer]
+        return nodes
+
+    def _missing(self, variant: str = "") -> str | None:
+        for node in self._planned_nodes(variant):
+            if isinstance(node.layer, MLCLossLayer) and len(node.reads) == 1:
+                return f"loss layer {node.layer.label!r} has no labels; declare them with addInputs(_:lossLabels:)"
+        return super()._missing(variant)
+
+    def _fed(self, variant: str = ""):
+        return super()._fed(variant)[:1] if variant == PREDICT else super()._fed(variant)
+
+    def _wishes(self, nodes: list[Node], variant: str) -> Wishes:
+        wishes = super()._wishes(nodes, variant)
+        if variant == PREDICT:
+            return wishes
+        exported = self._exported(nodes)
+        asked = list(self._asked.values())
+        inputs = list(self._inputs.values()) if self._options & Compile.computeAllGradients else []
+        if self._options & Compile.debugLayers:
+            asked += [c for n in nodes if n.layer._isDebuggingEnabled for c in (*n.sources, *n.results)]
+        imported = [c for n in nodes for c in n.reads if id(c) in wishes.linked]
+        wishes.losses = [n.results[0] for n in nodes if isinstance(n.layer, MLCLossLayer) or n.layer is self._lossLayer]
+        wishes.injected = [cell for cell, _ in self._user_gradients.values()] + exported
+        wishes.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
+        wishes.stopped = self._stopped
+        wishes.trained_tensors = [(p._tensor._cell, p._isUpdatable) for p in self._trained_tensors]
+        if VALUES_SEEN not in self._warned:
+            wishes.readable += probabilities_of(nodes)
+        hooks: dict[int, tuple[Any, ...]] = {}
+        for cell, hook in self._gradient_hooks:
+            hooks[id(cell)] = (*hooks.get(id(cell), ()), hook)
+        wishes.hooks, wishes.trains = hooks, True
+        return wishes
+
+    def _exported(self, nodes: list[Node]) -> list[Cell]:
+        """Results of this graph that linked graphs read: their gradient comes from there."""
+        read = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
+        return [c for n in nodes for c in n.results if id(c) in read]
+
+    def _result_cell(self, nodes: list[Node]) -> Cell:
+        """The own loss, else the last loss added, else the last node."""
+        losses = [n for n in nodes if isinstance(n.layer, MLCLossLayer) or n.layer is self._lossLayer]
+        return (losses or nodes)[-1].results[0]
+
+    def _optimizer_for(self, variant: str):
+        return None if variant == PREDICT else self._optimizer
+
+    def _ready(self, variant: str = ""):
+        known = self._sessions.get(variant)
+        session = super()._ready(variant)
+        if session is not known and variant != PREDICT:
+            nodes = self._planned_nodes()
+            updated = sum(t.updated for t in session.plan.trained)
+            advise(self._warned, nodes, self._outputs, updated if self._optimizer is not None else 1)
+            session.prepare(training=True, differentiates=session.plan.differentiates)
+        return session
+
+    # Running
+
+    @declare(
+        f"execute(inputsData: {_DATA}, {_LABELS}, batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        "executeWithInputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:",
+    )
+    @declare(
+        f"execute(inputsData: {_DATA}, {_LABELS}, outputsData: {_DATA}?, batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
+    )
+    def _run(
+        self,
+        inputsData,
+        lossLabelsData,
+        lossLabelWeightsData,
+        batchSize,
+        options=Run(0),
+        completionHandler=None,
+        outputsData=None,
+    ):
+        """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
+
+        def work():
+            full, batch = self._batch(batchSize)
+            finish = self._outputs_writer(outputsData, full, batch)
+            infers = bool(options & Run.forwardForInference)
+            variant = PREDICT if infers and not lossLabelsData else ""
+            session = self._ready(variant)
+            skip = options & Run.skipWritingInputDataToDevice
+            data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
+            feeds = self._feeds(variant, data, full, batch)
+            differentiates = not infers and session.plan.differentiates
+            injected = self._injected(session) if differentiates else []
+            session.separate = False
+            session.run(feeds, injected, not infers, differentiates, options, full == batch)
+            self._last = session
+            result = self._publish(session)
+            self._look_at_values(session)
+            return result, finish
+
+        return self._execute(
+            "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)",
+            options,
+            completionHandler,
+            work,
+        )
+
+    @declare(f"executeForward(batchSize: Int, {_OPTIONS}, {_HANDLER}", "executeForwardWithBatchSize:options:completionHandler:")
+    @declare(
+        f"executeForward(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
+        "executeForwardWithBatchSize:options:outputsData:completionHandler:",
+    )
+    def _forward(self, batchSize, options=Run(0), completionHandler=None, outputsData=None):
+        """The forward pass over the data that ``bindAndWriteData`` bound."""
+
+        def work():
+            full, batch = self._batch(batchSize)
+            finish = self._outputs_writer(outputsData, full, batch)
+            infers = bool(options & Run.forwardForInference)
+            unlabelled = any(c.value is None and c.host is None for c in self._labels.values())
+            variant = PREDICT if infers and unlabelled else ""
+            session = self._ready(variant)
+            feeds = self._feeds(variant, (None, None, None), full, batch)
+            session.separate = True
+            session.forward(feeds, not infers, not infers and session.plan.differentiates, options, full == batch)
+            self._last = session
+            result = self._publish(session)
+            self._look_at_values(session)
+            return result, finish
+
+        return self._execute("executeForward(batchSize:options:completionHandler:)", options, completionHandler, work)
+
+    @declare(f"executeGradient(batchSize: Int, {_OPTIONS}, {_HANDLER}", "executeGradientWithBatchSize:options:completionHandler:")
+    @declare(
+        f"executeGradient(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
+        "executeGradientWithBatchSize:options:outputsData:completionHandler:",
+    )
+    def _gradient(self, batchSize, options=Run(0), completionHandler=None, outputsData=None):
+        """The gradients of what ``executeForward`` computed."""
+
+        def work():
+            full, batch = self._batch(batchSize)
+            finish = self._outputs_writer(outputsData, full, batch)
+            session = self._last
+            if session is None or not session.went_forward:
+                done = session is not None and session.has_gradients
+                refuse(
+                    "the gradient of this forward pass was computed already; call executeForward again"
+                    if done
+                    else "no forward pass to differentiate; call executeForward first"
+                )
+            if not session.plan.differentiates:
+                refuse("nothing to differentiate: the graph has no loss and no user gradient")
+            session.gradient(self._injected(session))
+            return None, finish
+
+        return self._execute("executeGradient(batchSize:options:completionHandler:)", options, completionHandler, work)
+
+    @declare(f"executeOptimizerUpdate({_OPTIONS}, {_HANDLER}", "executeOptimizerUpdateWithOptions:completionHandler:")
+    def _update(self, options=Run(0), completionHandler=None):
+        """Apply the optimizer to the gradients of the last ``executeGradient``."""
+
+        def work():
+            session = self._last
+            if session is None or not session.has_gradients:
+                refuse("no gradient to apply; call executeForward and executeGradient first")
+            if self._optimizer is None:
+                refuse("the graph has no optimizer; give one to compileOptimizer")
+            session.update(self._optimizer)
+            return None, None
+
+        return self._execute("executeOptimizerUpdate(options:completionHandler:)", options, completionHandler, work)
+
+    @declare(
+        f"async execute(inputsData: {_DATA}, lossLabelsData: {_DATA}? = nil, lossLabelWeightsData: {_DATA}? = nil, "
+        f"outputsData: {_DATA}? = nil, batchSize: Int, {_OPTIONS}) {_TIMED}",
+        ours=True,
+    )
+    def _run_async(self, inputsData, batchSize, lossLabelsData=None, lossLabelWeightsData=None, **more):
+        return awaited(
+            self._run,
+            inputsData=inputsData,
+            lossLabelsData=lossLabelsData,
+            lossLabelWeightsData=lossLabelWeightsData,
+            batchSize=batchSize,
+            **more,
+        )
+
+    @declare(f"async executeForward(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}? = nil) {_TIMED}")
+    def _forward_async(self, batchSize, **more):
+        return awaited(self._forward, batchSize=batchSize, **more)
+
+    @declare(f"async executeGradient(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}? = nil) -> TimeInterval")
+    def _gradient_async(self, batchSize, **more):
+        return awaited_time(self._gradient, batchSize=batchSize, **more)
+
+    @declare(f"async executeOptimizerUpdate({_OPTIONS}) -> TimeInterval")
+    def _update_async(self, **more):
+        return awaited_time(self._update, **more)
+
+    def _injected(self, session) -> list[torch.Tensor]:
+        """The gradients from outside: what users bound, and what linked graphs computed."""
+        gradients = []
+        for slot in session.plan.injected:
+            cell = session.plan.cells[slot]
+            parts = []
+            user = self._user_gradients.get(id(cell))
+            if user is not None:
+                value = user[1].value if user[1].value is not None else user[1].host_view()
+                if value is None:
+                    refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
+                parts.append(value.to(session.plan.device))
+            for graph in self._linked:
+                last = graph._last
+                there = last.plan.slots.get(id(cell)) if last is not None else None
+                value = last.gradient_of(there) if there is not None else None
+                if value is not None:
+                    parts.append(value.to(session.plan.device))
+            total = parts[0] if parts else torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
+            for part in parts[1:]:
+                total = total + part
+            gradients.append(total)
+        return gradients
+
+    def _look_at_values(self, session) -> None:
+        if VALUES_SEEN not in self._warned:
+            slots, values = session.plan.slots, session.values
+            advise_on_values(self._warned, self._planned_nodes(), lambda cell: values.get(slots.get(id(cell), -1)))
+
+    # Reading back
+
+    @declare("synchronizeUpdates()", "synchronizeUpdates")
+    def _synchronize_updates(self):
+        """Bring trained weights, running statistics and trained tensors back into the caller's memory."""
+        with self._lock:
+            for layer in unique_layers(self._planned_nodes()):
+                for cell in (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells):
+                    cell.download()
+            for parameter in self._trained_tensors:
+                parameter._tensor._cell.download()
+
+    @prop("Int")
+    def deviceMemorySize(self):
+        """Bytes of results and their gradients; gradients and state of parameters as they come (behaviour.md H.7)."""
+        if self._options is None:
+            return 0
+        nodes = [n for n in self._planned_nodes() if n.layer is not self._lossLayer]
+        total = 2 * sum(c.descriptor.nbytes for node in nodes for c in node.results)
+        if self._last is not None:
+            total += sum(g.nbytes for g in self._last.gradients if g is not None)
+            if self._last.updater is not None and self._last.updated:
+                total += self._last.updater.state_bytes()
+        return total

@@ -1,0 +1,189 @@
+"""Multi-head attention: softmax(Q·Kᵀ/√d + mask)·V for several heads side by side (behaviour.md D.18)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from mlc_torch.descriptors import MLCMultiheadAttentionDescriptor
+from mlc_torch.layers.base import BOOLEAN, FLOATS, MLCLayer, described, of_type, same_type
+from mlc_torch.layers.noise import Noise
+from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+from mlc_torch.tensor import MLCTensorDescriptor
+
+_PROJECTIONS = ("query", "key", "value", "output")
+
+
+class MultiheadAttention(nn.Module):
+    """(query, key, value), each [batch, length, model], and up to two masks to [batch, query length, model].
+
+    A key mask [batch, keys] is true where a key is ignored. An attention mask [1 or batch·heads, queries, keys] is true
+    where a query does not attend to a key, or a number that is added to their score. A query that may attend to nothing
+    gets zeros before the output projection.
+    """
+
+    def __init__(self, descriptor: MLCMultiheadAttentionDescriptor) -> None:
+        super().__init__()
+        self.sizes, self.heads = descriptor, descriptor.headCount
+        self.noise = Noise(descriptor.dropout) if descriptor.dropout else None
+
+    def forward(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *masks: torch.Tensor
+    ) -> torch.Tensor:
+        q = F.linear(query, self.query_weight, self.query_bias)
+        k = F.linear(key, self.key_weight, self.key_bias)
+        v = F.linear(value, self.value_weight, self.value_bias)
+        mask = self.added(masks, query)
+        k, v = self.extended(k, self.key_row), self.extended(v, self.value_row)
+        if mask is not None:
+            mask = F.pad(mask, (0, k.shape[1] - key.shape[1]))  # the rows of our own are open to everyone
+        attended = self.attend(*(x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v)), mask)
+        return F.linear(attended.transpose(1, 2).flatten(2), self.output_weight, self.output_bias)
+
+    def extended(self, rows: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Projected keys or values, and after them the attention bias and the row of zeros."""
+        batch, _, width = rows.shape
+        if bias is not None:
+            rows = torch.cat([rows, bias.expand(batch, 1, width)], 1)
+        return F.pad(rows, (0, 0, 0, 1)) if self.sizes.addsZeroAttention else rows
+
+    def added(self, masks: Sequence[torch.Tensor], query: torch.Tensor) -> torch.Tensor | None:
+        """Both masks as what is added to the scores, of a shape that broadcasts to [batch, heads, queries, keys]."""
+        total, batch = None, query.shape[0]
+        for mask in masks:
+            # Of a short last batch only the query, key and value may be short.
+            if mask.dim() == 2:
+                mask = mask[:batch, None, None, :]
+            elif mask.shape[0] == 1:
+                mask = mask.unsqueeze(0)
+            else:
+                mask = mask[: batch * self.heads].unflatten(0, (batch, self.heads))
+            if mask.dtype == torch.bool:
+                mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask, -math.inf)
+            total = mask if total is None else total + mask
+        return total
+
+    def attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The attention proper, on [batch, heads, length, width]."""
+        closed = None
+        if mask is not None:
+            # A softmax over nothing would be NaN, and so would its gradient.
+            closed = (mask == -math.inf).all(-1, keepdim=True)
+            mask = mask.masked_fill(closed, 0)
+        if self.noise is not None and self.training:
+            scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])
+            weights = torch.softmax(scores if mask is None else scores + mask, 3)
+            attended = (weights * self.noise(weights.shape, weights)) @ v
+        else:
+            attended = F.scaled_dot_product_attention(q, k, v, mask)
+        return attended if closed is None else attended.masked_fill(closed, 0)
+
+    def extra_repr(self) -> str:
+        d = self.sizes
+        return (
+            f"model={d.modelDimension}, heads={d.headCount}, keys={d.keyDimension}, values={d.valueDimension}, "
+            f"zero_attention={d.addsZeroAttention}"
+        )
+
+
+class MLCMultiheadAttentionLayer(MLCLayer):
+    """Attention of queries to keys and values, each through a projection of its own."""
+
+    descriptor = prop("MLCMultiheadAttentionDescriptor")
+    weights = list_prop("[MLCTensor]")
+    biases = list_prop("[MLCTensor]?")
+    attentionBiases = list_prop("[MLCTensor]?")
+    weightsParameters = list_prop("[MLCTensorParameter]")
+    biasesParameters = list_prop("[MLCTensorParameter]?")
+    _named = "MultiheadAttention"
+
+    @declare(
+        "init?(descriptor: MLCMultiheadAttentionDescriptor, weights: [MLCTensor], biases: [MLCTensor]?, "
+        "attentionBiases: [MLCTensor]?)",
+        "layerWithDescriptor:weights:biases:attentionBiases:",
+    )
+    def _create(cls, descriptor, weights, biases, attentionBiases):
+        rows, columns = _matrices(descriptor)
+        weights = fitting("weights", weights, [r * c for r, c in zip(rows, columns, strict=True)])
+        biases = fitting_if(descriptor.hasBiases, "hasBiases", "biases", biases, rows)
+        attentionBiases = fitting_if(
+            descriptor.hasAttentionBiases, "hasAttentionBiases", "attentionBiases", attentionBiases, rows[1:3]
+        )
+        return cls._layer(
+            descriptor=descriptor,
+            weights=weights,
+            biases=biases,
+            attentionBiases=attentionBiases,
+            weightsParameters=parameters(weights),
+            biasesParameters=parameters(biases),
+            attentionBiasesParameters=parameters(attentionBiases),
+        )
+
+    def _infer(self, sources):
+        d = self._descriptor
+        if not 3 <= len(sources) <= 5:
+            refuse(f"takes query, key, value and up to two masks, got {len(sources)} sources")
+        for name, source in zip(_PROJECTIONS, sources[:3], strict=False):
+            of_type(source, FLOATS, f"the {name}")
+            # The header gives keys and values widths of their own (K, V), the documentation's weights read the model's
+            # width from all three; both agree where the widths are equal (behaviour.md D.18).
+            if len(source._shape) != 3 or source._shape[2] != d.modelDimension:
+                refuse(f"the {name} must have the shape [batch, length, {d.modelDimension}], got {source.shape}")
+        query, key, value, *masks = sources
+        same_type([query, key, value])
+        if key._shape != value._shape or key._shape[0] != query._shape[0]:
+            refuse(f"key and value must share one shape, and the query its batch: {query.shape}, {key.shape}, {value.shape}")
+        self._mask_rules(masks, *query._shape[:2], key._shape[1], query)
+        return [described(query._shape, query._dataType)]
+
+    def _mask_rules(
+        self, masks: Sequence[MLCTensorDescriptor], batch: int, queries: int, keys: int, query: MLCTensorDescriptor
+    ) -> None:
+        if len({len(mask._shape) for mask in masks}) != len(masks):
+            refuse(f"one key mask and one attention mask at most, got {' and '.join(str(m.shape) for m in masks)}")
+        for mask in masks:
+            first, *rest = mask._shape
+            if len(rest) == 1:
+                of_type(mask, BOOLEAN, "the key mask")
+                if first < batch or rest != [keys]:
+                    refuse(f"the key mask must have the shape {[batch, keys]}, got {mask.shape}")
+                continue
+            of_type(mask, BOOLEAN | {query._dataType}, "the attention mask")
+            every = batch * self._descriptor.headCount
+            if rest != [queries, keys] or not (first == 1 or (first >= every and not first % self._descriptor.headCount)):
+                refuse(
+                    f"the attention mask must have the shape {[1, queries, keys]} or {[every, queries, keys]}, "
+                    f"got {mask.shape}"
+                )
+
+    def _check(self, sources):
+        same_type_as_source(self, sources[0])
+
+    def _build(self):
+        d = self._descriptor
+        module = MultiheadAttention(d)
+        for index, (name, rows, columns) in enumerate(zip(_PROJECTIONS, *_matrices(d), strict=True)):
+            self._show(module, f"{name}_weight", (rows, columns), self._weightsParameters[index], f"weights.{index}")
+            bias = self._biasesParameters[index] if self._biasesParameters else None
+            self._show(module, f"{name}_bias", (rows,), bias, f"biases.{index}")
+        for index, (name, rows) in enumerate((("key_row", d.keyDimension), ("value_row", d.valueDimension))):
+            row = self._attentionBiasesParameters[index] if self._attentionBiasesParameters else None
+            self._show(module, name, (rows,), row, f"attentionBiases.{index}")
+        return module
+
+    def _shown(self):
+        return ["descriptor"]
+
+
+def _matrices(descriptor: MLCMultiheadAttentionDescriptor) -> tuple[list[int], list[int]]:
+    """Rows and columns of the four projections, as the documentation's 4-D shapes flatten (behaviour.md D.18)."""
+    model, key, value = descriptor.modelDimension, descriptor.keyDimension, descriptor.valueDimension
+    return [key, key, value, model], [model, model, model, value]

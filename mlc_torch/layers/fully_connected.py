@@ -1,0 +1,79 @@
+"""Fully connected layers: W·x + b over the channel dimension (behaviour.md D.7).
+
+Weights lie flat, row by row: output before input. Their tensor may have any shape that holds outputs·inputs elements,
+since programs use several. Of the descriptor only the two channel counts matter.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, of_type, one_source, parameter
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+
+
+class FullyConnected(nn.Linear):
+    """``nn.Linear`` over the last dimension, and over the second one of [batch, channels, 1, 1]"""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _channels_second(x.shape, self.in_features):
+            return super().forward(x.flatten(1)).unflatten(1, (-1, 1, 1))
+        return super().forward(x)
+
+
+class MLCFullyConnectedLayer(MLCLayer):
+    """(*, inputs) to (*, outputs) with one, two or three dimensions before the channels."""
+
+    descriptor = prop("MLCConvolutionDescriptor")
+    weights = prop("MLCTensor")
+    biases = prop("MLCTensor?")
+    weightsParameter = prop("MLCTensorParameter")
+    biasesParameter = prop("MLCTensorParameter?")
+    _named = "FullyConnected"
+
+    @declare(
+        "init?(weights: MLCTensor, biases: MLCTensor?, descriptor: MLCConvolutionDescriptor)",
+        "layerWithWeights:biases:descriptor:",
+    )
+    def _create(cls, weights, biases, descriptor):
+        inputs, outputs = descriptor.inputFeatureChannelCount, descriptor.outputFeatureChannelCount
+        of_type(weights._cell.descriptor, FLOATS, "weights")
+        holds(weights, inputs * outputs, "weights")
+        holds(biases, outputs, "biases")
+        if biases is not None and biases._cell.dtype != weights._cell.dtype:
+            refuse(f"biases must have the type of the weights, {_type(weights)}, got {_type(biases)}")
+        return cls._layer(
+            descriptor=descriptor,
+            weights=weights,
+            biases=biases,
+            weightsParameter=parameter(weights),
+            biasesParameter=parameter(biases),
+        )
+
+    def _infer(self, sources):
+        source, d = of_type(one_source(sources), FLOATS), self._descriptor
+        inputs, outputs, shape = d.inputFeatureChannelCount, d.outputFeatureChannelCount, source._shape
+        if source._dataType != self._weights._cell.descriptor._dataType:
+            refuse(f"the source must have the type of the weights, {_type(self._weights)}, got {source._dataType.name}")
+        if _channels_second(shape, inputs):
+            return [described((shape[0], outputs, 1, 1), source._dataType)]
+        if len(shape) < 2 or shape[-1] != inputs:
+            refuse(f"takes [..., {inputs}] of 2 to 4 dimensions or [batch, {inputs}, 1, 1], got shape {source.shape}")
+        return [described((*shape[:-1], outputs), source._dataType)]
+
+    def _build(self):
+        inputs, outputs = self._descriptor.inputFeatureChannelCount, self._descriptor.outputFeatureChannelCount
+        module = FullyConnected(inputs, outputs, bias=self._biases is not None, device="meta")
+        self._show(module, "weight", (outputs, inputs), self._weightsParameter, "weights")
+        self._show(module, "bias", (outputs,), self._biasesParameter, "biases")
+        return module
+
+
+def _channels_second(shape: tuple[int, ...], inputs: int) -> bool:
+    return len(shape) == 4 and shape[1] == inputs and shape[2] == 1 and shape[3] == 1
+
+
+def _type(tensor) -> str:
+    return tensor._cell.descriptor._dataType.name

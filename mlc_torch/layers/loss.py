@@ -1,0 +1,184 @@
+"""Losses: how far predictions are from labels (behaviour.md section E). The formulas are in ``loss_formulas``."""
+
+from __future__ import annotations
+
+import math
+
+from mlc_torch.descriptors import MLCLossDescriptor
+from mlc_torch.enums import MLCLossType, MLCReductionType
+from mlc_torch.layers.base import FLOATS, MLCLayer, described, element_count, of_type
+from mlc_torch.layers.loss_formulas import FORMULAS
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+from mlc_torch.tensor import MLCTensorDescriptor
+
+Kind = MLCLossType
+
+_REDUCED = "reductionType: MLCReductionType"
+_SMOOTHED = f"{_REDUCED}, labelSmoothing: Float"
+_CLASSES = f"{_SMOOTHED}, classCount: Int"
+_WEIGHT = "weight: Float) -> Self"
+_WEIGHTS = "weights: MLCTensor?) -> Self"
+
+
+class MLCLossLayer(MLCLayer):
+    """A loss of predictions and labels, with one weight for everything and, if wanted, a tensor of weights.
+
+    Its sources are predictions and labels, and may be followed by weights. Without that third source the layer's own
+    ``weights`` serve, if it has any; they are not trained.
+    """
+
+    descriptor = prop("MLCLossDescriptor")
+    weights = prop("MLCTensor?")
+    _named = "Loss"
+
+    @declare("init(descriptor lossDescriptor: MLCLossDescriptor)", "layerWithDescriptor:")
+    @declare("init(descriptor lossDescriptor: MLCLossDescriptor, weights: MLCTensor)", "layerWithDescriptor:weights:")
+    def _create(cls, lossDescriptor, weights=None):
+        return cls._loss(lossDescriptor, weights)
+
+    @declare(f"static hingeLoss({_REDUCED}, {_WEIGHT}", "hingeLossWithReductionType:weight:", type=Kind.hinge)
+    @declare(f"static hingeLoss({_REDUCED}, {_WEIGHTS}", "hingeLossWithReductionType:weights:", type=Kind.hinge)
+    @declare(
+        f"static huberLoss({_REDUCED}, delta: Float, {_WEIGHT}",
+        "huberLossWithReductionType:delta:weight:",
+        type=Kind.huber,
+    )
+    @declare(
+        f"static huberLoss({_REDUCED}, delta: Float, {_WEIGHTS}",
+        "huberLossWithReductionType:delta:weights:",
+        type=Kind.huber,
+    )
+    @declare(
+        f"static log({_REDUCED}, epsilon: Float, {_WEIGHT}", "logLossWithReductionType:epsilon:weight:", type=Kind.log
+    )
+    @declare(
+        f"static log({_REDUCED}, epsilon: Float, {_WEIGHTS}", "logLossWithReductionType:epsilon:weights:", type=Kind.log
+    )
+    @declare(
+        f"static meanAbsoluteError({_REDUCED}, {_WEIGHT}",
+        "meanAbsoluteErrorLossWithReductionType:weight:",
+        type=Kind.meanAbsoluteError,
+    )
+    @declare(
+        f"static meanAbsoluteError({_REDUCED}, {_WEIGHTS}",
+        "meanAbsoluteErrorLossWithReductionType:weights:",
+        type=Kind.meanAbsoluteError,
+    )
+    @declare(
+        f"static meanSquaredError({_REDUCED}, {_WEIGHT}",
+        "meanSquaredErrorLossWithReductionType:weight:",
+        type=Kind.meanSquaredError,
+    )
+    @declare(
+        f"static meanSquaredError({_REDUCED}, {_WEIGHTS}",
+        "meanSquaredErrorLossWithReductionType:weights:",
+        type=Kind.meanSquaredError,
+    )
+    @declare(
+        f"static cosineDistance({_REDUCED}, {_WEIGHT}",
+        "cosineDistanceLossWithReductionType:weight:",
+        type=Kind.cosineDistance,
+    )
+    @declare(
+        f"static cosineDistance({_REDUCED}, {_WEIGHTS}",
+        "cosineDistanceLossWithReductionType:weights:",
+        type=Kind.cosineDistance,
+    )
+    @declare(
+        f"static sigmoidCrossEntropy({_SMOOTHED}, {_WEIGHT}",
+        "sigmoidCrossEntropyLossWithReductionType:labelSmoothing:weight:",
+        type=Kind.sigmoidCrossEntropy,
+    )
+    @declare(
+        f"static sigmoidCrossEntropy({_SMOOTHED}, {_WEIGHTS}",
+        "sigmoidCrossEntropyLossWithReductionType:labelSmoothing:weights:",
+        type=Kind.sigmoidCrossEntropy,
+    )
+    @declare(
+        f"static softmaxCrossEntropy({_CLASSES}, {_WEIGHT}",
+        "softmaxCrossEntropyLossWithReductionType:labelSmoothing:classCount:weight:",
+        type=Kind.softmaxCrossEntropy,
+    )
+    @declare(
+        f"static softmaxCrossEntropy({_CLASSES}, {_WEIGHTS}",
+        "softmaxCrossEntropyLossWithReductionType:labelSmoothing:classCount:weights:",
+        type=Kind.softmaxCrossEntropy,
+    )
+    @declare(
+        f"static categoricalCrossEntropy({_CLASSES}, {_WEIGHT}",
+        "categoricalCrossEntropyLossWithReductionType:labelSmoothing:classCount:weight:",
+        type=Kind.categoricalCrossEntropy,
+    )
+    @declare(
+        f"static categoricalCrossEntropy({_CLASSES}, {_WEIGHTS}",
+        "categoricalCrossEntropyLossWithReductionType:labelSmoothing:classCount:weights:",
+        type=Kind.categoricalCrossEntropy,
+    )
+    def _of(cls, type, reductionType, weights=None, **numbers):
+        return cls._loss(MLCLossDescriptor._create(type, reductionType, **numbers), weights)
+
+    @classmethod
+    def _loss(cls, descriptor, weights):
+        _check_numbers(descriptor)
+        return cls._layer(descriptor=descriptor, weights=weights)
+
+    def _infer(self, sources):
+        if len(sources) not in (2, 3):
+            refuse(f"a loss takes predictions and labels, and may take weights; got {len(sources)} sources")
+        predictions, labels = of_type(sources[0], FLOATS, "the predictions"), sources[1]
+        d, shape = self._descriptor, predictions._shape
+        over_classes = FORMULAS[d.lossType].over_classes
+        if over_classes and len(shape) < 2:
+            refuse(f"{d.lossType.name} takes predictions of shape [batch, classes, ...], got {predictions.shape}")
+        if element_count(labels) != element_count(predictions):
+            refuse(
+                f"the labels must have the predictions' shape {predictions.shape} or it squeezed, got {labels.shape}"
+            )
+        if len(sources) == 3:
+            _check_weights(sources[2], predictions)
+        elif self._weights is not None:
+            _check_weights(self._weights._cell.descriptor, predictions)
+        if d.reductionType is not MLCReductionType.none:
+            shape = (1,)
+        elif over_classes:
+            shape = shape[:1]
+        return [described(shape, predictions._dataType)]
+
+    def _check(self, sources):
+        # The real framework wants data in the weights when it compiles (behaviour.md E.4); without it all would be 0.
+        if len(sources) == 2 and self._weights is not None:
+            cell = self._weights._cell
+            if cell.host is None and cell.value is None:
+                refuse(f"the weights {cell.label!r} hold no data, and no label weights are given to the graph")
+
+    def _build(self):
+        module = FORMULAS[self._descriptor.lossType](self._descriptor)
+        if self._weights is not None:
+            self._show_buffer(module, "weights", self._weights._cell.shape, self._weights)
+        return module
+
+
+def _check_numbers(descriptor: MLCLossDescriptor) -> None:
+    reduction, kind = descriptor.reductionType, descriptor.lossType
+    if reduction.name not in ("none", "sum", "mean"):
+        refuse(f"reductionType of a loss must be none, sum or mean, got {reduction.name}")
+    if kind is Kind.huber and not descriptor.delta > 0:
+        refuse(f"delta of the Huber loss must be above 0, got {descriptor.delta}")
+    smoothed = (Kind.softmaxCrossEntropy, Kind.categoricalCrossEntropy, Kind.sigmoidCrossEntropy)
+    if kind in smoothed and not 0 <= descriptor.labelSmoothing <= 1:
+        refuse(f"labelSmoothing must lie between 0 and 1, got {descriptor.labelSmoothing}")
+    if kind in smoothed[:2] and descriptor.labelSmoothing > 0 and descriptor.classCount < 1:
+        refuse(f"classCount must be at least 1, because the smoothing is divided by it; got {descriptor.classCount}")
+
+
+def _check_weights(weights: MLCTensorDescriptor, predictions: MLCTensorDescriptor) -> None:
+    mine, shape = weights._shape, predictions._shape
+    same_count = mine[0] == shape[0] and math.prod(mine) == math.prod(shape)
+    per_sample = mine[0] in (shape[0], 1) and math.prod(mine[1:]) == 1
+    broadcasts = len(mine) == len(shape) and all(m in (n, 1) for m, n in zip(mine, shape, strict=True))
+    if not (same_count or per_sample or broadcasts):
+        refuse(
+            f"the weights must have the labels' shape, one number for each of the {shape[0]} samples, or a shape that "
+            f"broadcasts to the predictions' {list(shape)}; got {list(mine)}"
+        )

@@ -1,0 +1,248 @@
+"""LSTM stacks: any number of layers, one or both directions, over sequences (behaviour.md D.17).
+
+Each list of tensors holds the gates i, f, g, o of layer 0, then of layer 1 and so on; with two directions all of this
+for the forward one, then all of it for the backward one. One tensor may stand in a list many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from mlc_torch.descriptors import MLCActivationDescriptor, MLCLSTMDescriptor
+from mlc_torch.enums import MLCActivationType, MLCLSTMResultMode
+from mlc_torch.layers.activation import MLCActivationLayer
+from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, element_count, of_type
+from mlc_torch.layers.lstm_sequence import device_lstm, lstm_sequence
+from mlc_torch.layers.noise import Dropout
+from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+
+Source = TypeVar("Source")  # a torch tensor where a sequence runs, a descriptor where its shape is worked out
+
+_GATES = 4
+_PLAIN = ("inputWeights", "hiddenWeights", "biases")
+_SIGMOID, _TANH = MLCActivationType.sigmoid, MLCActivationType.tanh
+_WEIGHTS = "descriptor: MLCLSTMDescriptor, inputWeights: [MLCTensor], hiddenWeights: [MLCTensor]"
+
+
+def _directions(descriptor: MLCLSTMDescriptor) -> int:
+    return 2 if descriptor.isBidirectional else 1
+
+
+def _input_width(descriptor: MLCLSTMDescriptor, layer: int) -> int:
+    """What a layer reads: the source, or all directions of the layer below."""
+    return descriptor.hiddenSize * _directions(descriptor) if layer else descriptor.inputSize
+
+
+def _split(rest: Sequence[Source]) -> tuple[Sequence[Source], Source | None]:
+    """The sources after the input: none or both initial states, and the sequence lengths if their number is odd."""
+    return rest[: len(rest) // 2 * 2], rest[-1] if len(rest) % 2 else None
+
+
+class LSTM(nn.Module):
+    """(x), (x, lengths), (x, h0, c0) or (x, h0, c0, lengths) to the output, or to the output and the final states."""
+
+    def __init__(self, descriptor: MLCLSTMDescriptor, activations: list[nn.Module]) -> None:
+        super().__init__()
+        self.shape, self.directions = descriptor, _directions(descriptor)
+        standard = [nn.Sigmoid, nn.Sigmoid, nn.Tanh, nn.Sigmoid, nn.Tanh]
+        self.activations = None if [type(a) for a in activations] == standard else nn.ModuleList(activations)
+        # One place for each gap between layers, so that each draws its own mask.
+        gaps = descriptor.layerCount - 1 if descriptor.dropout else 0
+        self.dropouts = nn.ModuleList(Dropout(descriptor.dropout) for _ in range(gaps))
+
+    @property
+    def plain(self) -> bool:
+        return self.activations is None and self.peepholeWeights_0 is None
+
+    def joined(self, kind: str, layer: int, direction: int) -> torch.Tensor | None:
+        """The four gates of one layer and direction as one tensor, so that one product serves all of them."""
+        first = (direction * self.shape.layerCount + layer) * _GATES
+        gates = [getattr(self, f"{kind}_{first + gate}") for gate in range(_GATES)]
+        return None if gates[0] is None else torch.cat(gates)
+
+    def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        d = self.shape
+        if d.batchFirst:
+            x = x.transpose(0, 1)
+        batch = x.shape[1]
+        # Of a short last batch only the input is short; states and lengths come in full.
+        states, lengths = _split(rest)
+        if lengths is not None:
+            lengths = lengths.reshape(-1)[:batch]
+        if states:
+            h0, c0 = (state[:, :, :batch] for state in states)
+        else:
+            h0 = c0 = x.new_zeros(d.layerCount, self.directions, batch, d.hiddenSize)
+        whole = self.plain and lengths is None and x.is_cuda and not (self.training and len(self.dropouts))
+        x, h, c = self.at_once(x, h0, c0) if whole else self.one_by_one(x, h0, c0, lengths)
+        if not d.returnsSequences:
+            # Where each direction ends: the forward one at the sequence's last step, the backward one at step 0.
+            x = torch.cat(h[-1].unbind(0), 1).unsqueeze(0)
+        if d.batchFirst:
+            x = x.transpose(0, 1)
+        return x if d.resultMode is MLCLSTMResultMode.output else (x, h, c)
+
+    def at_once(self, x: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The whole stack in one call, which runs layers and directions side by side."""
+        places = [(layer, direction) for layer in range(self.shape.layerCount) for direction in range(self.directions)]
+        weights = [tuple(self.joined(kind, *place) for kind in _PLAIN) for place in places]
+        x, h, c = device_lstm(x, weights, h0.flatten(0, 1), c0.flatten(0, 1), self.directions)
+        return x, h.view(h0.shape), c.view(c0.shape)
+
+    def one_by_one(
+        self, x: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, lengths: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        """Layer by layer, direction by direction."""
+        hs, cs = [], []
+        for layer in range(self.shape.layerCount):
+            if layer and len(self.dropouts):
+                x = self.dropouts[layer - 1](x)
+            outputs = []
+            for direction in range(self.directions):
+                output, h, c = lstm_sequence(
+                    x,
+                    *(self.joined(kind, layer, direction) for kind in _PLAIN),
+                    h0[layer, direction],
+                    c0[layer, direction],
+                    peephole=self.joined("peepholeWeights", layer, direction),
+                    activations=self.activations,
+                    lengths=lengths,
+                    reverse=direction == 1,
+                )
+                outputs.append(output)
+                hs.append(h)
+                cs.append(c)
+            x = outputs[0] if self.directions == 1 else torch.cat(outputs, 2)
+        return x, torch.stack(hs).view(h0.shape), torch.stack(cs).view(c0.shape)
+
+    def extra_repr(self) -> str:
+        d = self.shape
+        return (
+            f"{d.inputSize}, {d.hiddenSize}, layers={d.layerCount}, bidirectional={d.isBidirectional}, "
+            f"batch_first={d.batchFirst}, returns_sequences={d.returnsSequences}"
+        )
+
+
+class MLCLSTMLayer(MLCLayer):
+    """A stack of LSTM layers with trainable weights, biases and peepholes for every gate."""
+
+    descriptor = prop("MLCLSTMDescriptor")
+    inputWeights = list_prop("[MLCTensor]")
+    hiddenWeights = list_prop("[MLCTensor]")
+    peepholeWeights = list_prop("[MLCTensor]?")
+    biases = list_prop("[MLCTensor]?")
+    gateActivations = list_prop("[MLCActivationDescriptor]")
+    outputResultActivation = prop("MLCActivationDescriptor")
+    inputWeightsParameters = list_prop("[MLCTensorParameter]")
+    hiddenWeightsParameters = list_prop("[MLCTensorParameter]")
+    peepholeWeightsParameters = list_prop("[MLCTensorParameter]?")
+    biasesParameters = list_prop("[MLCTensorParameter]?")
+    _named = "LSTM"
+
+    @declare(f"init?({_WEIGHTS}, biases: [MLCTensor]?)", "layerWithDescriptor:inputWeights:hiddenWeights:biases:")
+    @declare(
+        f"init?({_WEIGHTS}, peepholeWeights: [MLCTensor]?, biases: [MLCTensor]?)",
+        "layerWithDescriptor:inputWeights:hiddenWeights:peepholeWeights:biases:",
+    )
+    @declare(
+        f"init?({_WEIGHTS}, peepholeWeights: [MLCTensor]?, biases: [MLCTensor]?, "
+        "gateActivations: [MLCActivationDescriptor], outputResultActivation: MLCActivationDescriptor)",
+        "layerWithDescriptor:inputWeights:hiddenWeights:peepholeWeights:biases:gateActivations:outputResultActivation:",
+    )
+    def _create(
+        cls,
+        descriptor,
+        inputWeights,
+        hiddenWeights,
+        biases,
+        peepholeWeights=None,
+        gateActivations=None,
+        outputResultActivation=None,
+    ):
+        d, hidden = descriptor, descriptor.hiddenSize
+        every_gate = range(_directions(d) * d.layerCount * _GATES)
+        vectors = [hidden for _ in every_gate]
+        inputs = [hidden * _input_width(d, index // _GATES % d.layerCount) for index in every_gate]
+        lists = {
+            "inputWeights": fitting("inputWeights", inputWeights, inputs),
+            "hiddenWeights": fitting("hiddenWeights", hiddenWeights, [hidden * hidden for _ in every_gate]),
+            "peepholeWeights": fitting("peepholeWeights", peepholeWeights, vectors) if peepholeWeights else None,
+            "biases": fitting_if(d.usesBiases, "usesBiases", "biases", biases, vectors),
+        }
+        if gateActivations is None:
+            # The framework's defaults (measured, behaviour.md D.17).
+            gateActivations = [MLCActivationDescriptor._create(k) for k in (_SIGMOID, _SIGMOID, _TANH, _SIGMOID)]
+            outputResultActivation = MLCActivationDescriptor._create(_TANH)
+        if len(gateActivations) != _GATES:
+            refuse(f"gateActivations must be those of the gates i, f, g and o, got {len(gateActivations)}")
+        for activation in (*gateActivations, outputResultActivation):
+            MLCActivationLayer._create(activation)
+        return cls._layer(
+            descriptor=descriptor,
+            **lists,
+            **{f"{name}Parameters": parameters(tensors) for name, tensors in lists.items()},
+            gateActivations=gateActivations,
+            outputResultActivation=outputResultActivation,
+        )
+
+    def _infer(self, sources):
+        d = self._descriptor
+        if not 1 <= len(sources) <= 4:
+            refuse(f"takes [input], [input, lengths], [input, h0, c0] or [input, h0, c0, lengths], got {len(sources)} sources")
+        source, *rest = sources
+        of_type(source, FLOATS)
+        layout = "[batch, time, features]" if d.batchFirst else "[time, batch, features]"
+        if len(source._shape) != 3:
+            refuse(f"the source must have the shape {layout}, got {source.shape}")
+        time, batch, width = source._shape
+        if d.batchFirst:
+            time, batch = batch, time
+        if width != d.inputSize:
+            refuse(f"the source {layout} has {width} features, the LSTM takes {d.inputSize}")
+        states, lengths = _split(rest)
+        if lengths is not None:
+            of_type(lengths, INDICES, "the sequence lengths (the last source)")
+            if element_count(lengths) < batch:
+                refuse(f"the sequence lengths must hold a number for each of {batch} sequences, got {lengths.shape}")
+        expected = (d.layerCount, _directions(d), batch, d.hiddenSize)
+        for name, state in zip(("h0", "c0"), states, strict=False):
+            of_type(state, frozenset({source._dataType}), name)
+            # A larger batch serves too: only its first sequences are read.
+            *outer, given, hidden = state._shape if len(state._shape) == 4 else (0, 0, 0, 0)
+            if (*outer, min(given, batch), hidden) != expected:
+                refuse(f"{name} must be [layers, directions, batch, hidden] = {list(expected)}, got {state.shape}")
+        steps = time if d.returnsSequences else 1
+        leading = (batch, steps) if d.batchFirst else (steps, batch)
+        output = described((*leading, d.hiddenSize * expected[1]), source._dataType)
+        if d.resultMode is MLCLSTMResultMode.output:
+            return [output]
+        return [output, described(expected, source._dataType), described(expected, source._dataType)]
+
+    def _check(self, sources):
+        same_type_as_source(self, sources[0])
+
+    def _build(self):
+        d, hidden = self._descriptor, self._descriptor.hiddenSize
+        descriptors = (*self._gateActivations, self._outputResultActivation)
+        module = LSTM(d, [MLCActivationLayer._create(activation).module for activation in descriptors])
+        for index in range(_directions(d) * d.layerCount * _GATES):
+            width = _input_width(d, index // _GATES % d.layerCount)
+            shapes = {
+                "inputWeights": (hidden, width),
+                "hiddenWeights": (hidden, hidden),
+                "peepholeWeights": (hidden,),
+                "biases": (hidden,),
+            }
+            for kind, shape in shapes.items():
+                held = self.__dict__[f"_{kind}Parameters"]
+                self._show(module, f"{kind}_{index}", shape, held[index] if held else None, f"{kind}.{index}")
+        return module
+
+    def _shown(self):
+        return ["descriptor"]

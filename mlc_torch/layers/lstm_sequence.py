@@ -1,0 +1,124 @@
+"""The recurrence of one LSTM layer in one direction (behaviour.md D.17).
+
+    i = σ(Wi·x + Ui·h + bi)    f = σ(Wf·x + Uf·h + bf)    g = tanh(Wg·x + Ug·h + bg)    o = σ(Wo·x + Uo·h + bo)
+    c' = f∘c + i∘g             h' = o∘tanh(c')
+
+With peepholes, i and f also see c and o also sees c'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.nn import functional as F
+
+from mlc_torch.layers.lstm_kernel import PlainSequence
+
+Activation = Callable[[torch.Tensor], torch.Tensor]
+Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+Result = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+_STANDARD = (torch.sigmoid, torch.sigmoid, torch.tanh, torch.sigmoid, torch.tanh)
+
+
+def lstm_sequence(
+    x: torch.Tensor,
+    wi: torch.Tensor,
+    wh: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
+    peephole: torch.Tensor | None = None,
+    activations: Sequence[Activation] | None = None,
+    lengths: torch.Tensor | None = None,
+    reverse: bool = False,
+) -> Result:
+    """Run over ``x`` [time, batch, input] and give the outputs [time, batch, hidden] and the final h and c.
+
+    ``wi`` [4·hidden, input], ``wh`` [4·hidden, hidden], ``b`` and ``peephole`` [4·hidden] hold the gates in the order
+    i, f, g, o. ``activations`` are those of the four gates and of the output, ``None`` for σ, σ, tanh, σ, tanh.
+    ``lengths`` [batch] ends each sequence at its own step; ``reverse`` runs from there to step 0.
+    """
+    if peephole is None and activations is None and lengths is None:
+        if reverse:
+            outputs, h, c = _plain(x.flip(0), wi, wh, b, h0, c0)
+            return outputs.flip(0), h, c
+        return _plain(x, wi, wh, b, h0, c0)
+    return _general(x, wi, wh, b, h0, c0, peephole, activations or _STANDARD, lengths, reverse)
+
+
+def _plain(
+    x: torch.Tensor, wi: torch.Tensor, wh: torch.Tensor, b: torch.Tensor | None, h0: torch.Tensor, c0: torch.Tensor
+) -> Result:
+    """Where nothing is special: the device's own LSTM, or our kernel on the CPU."""
+    # MPSGraph's LSTM is only known to be sound in float32, and for one layer in one direction.
+    if x.device.type == "cuda" or (x.device.type == "mps" and x.dtype == torch.float32):
+        outputs, h, c = device_lstm(x, [(wi, wh, b)], h0.unsqueeze(0), c0.unsqueeze(0), 1)
+        return outputs, h[0], c[0]
+    if torch.is_grad_enabled():
+        return PlainSequence.apply(x, wi, wh, b, h0, c0)
+    return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, False)
+
+
+def device_lstm(x: torch.Tensor, weights: Sequence[Weights], h0: torch.Tensor, c0: torch.Tensor, directions: int) -> Result:
+    """torch's LSTM, cuDNN's on CUDA and MPSGraph's on MPS, for a stack of plain layers.
+
+    ``weights`` are (wi, wh, b) of layer 0 forward, layer 0 backward, layer 1 forward and so on; states are [layers ·
+    directions, batch, hidden]. torch has two biases where ML Compute has one; the second is zero. All parts are views of
+    one piece of memory in cuDNN's order, which it would otherwise have to assemble, with a warning, at every call.
+    """
+    zeros = h0.new_zeros(weights[0][0].shape[0])
+    biases = [part for _, _, b in weights for part in (zeros if b is None else b, zeros)]
+    parts = [part for wi, wh, _ in weights for part in (wi, wh)] + biases
+    joined = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
+    views = [view.view(part.shape) for view, part in zip(joined, parts, strict=True)]
+    count = 2 * len(weights)
+    ordered = [view for n in range(0, count, 2) for view in (*views[n : n + 2], *views[count + n : count + n + 2])]
+    # cuDNN keeps what a gradient needs only in training mode, which changes nothing else without dropout.
+    training = torch.is_grad_enabled()
+    states = (h0.contiguous(), c0.contiguous())
+    return torch.lstm(x, states, ordered, True, len(weights) // directions, 0.0, training, directions == 2, False)
+
+
+def _general(
+    x: torch.Tensor,
+    wi: torch.Tensor,
+    wh: torch.Tensor,
+    b: torch.Tensor | None,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    peephole: torch.Tensor | None,
+    activations: Sequence[Activation],
+    lengths: torch.Tensor | None,
+    reverse: bool,
+) -> Result:
+    """A loop over time that knows every option; the input projection is one product for all steps."""
+    input_gate, forget_gate, cell_gate, output_gate, output = activations
+    running = None
+    if lengths is not None:
+        steps = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1)
+        running = steps < lengths.view(1, -1, 1)
+        # What lies past a sequence's end takes no part, whatever it holds: 0·NaN would reach the weights' gradient.
+        x = torch.where(running, x, 0)
+    projected = F.linear(x, wi, b).unbind(0)
+    alive = running.unbind(0) if running is not None else None
+    recurrent = wh.t().contiguous()  # half the time of a transposed product for small batches
+    # The cell gate has no peephole; its tensor is part of the API's lists all the same.
+    to_input, to_forget, _, to_output = (None,) * 4 if peephole is None else peephole.chunk(4)
+    nothing = torch.zeros_like(h)
+    outputs: list[torch.Tensor] = [nothing] * x.shape[0]
+    for t in range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0]):
+        i, f, g, o = torch.addmm(projected[t], h, recurrent).chunk(4, 1)
+        if peephole is not None:
+            i, f = i + to_input * c, f + to_forget * c
+        new_c = forget_gate(f) * c + input_gate(i) * cell_gate(g)
+        if peephole is not None:
+            o = o + to_output * new_c
+        new_h = output_gate(o) * output(new_c)
+        if alive is None:
+            outputs[t], h, c = new_h, new_h, new_c
+        else:
+            outputs[t] = torch.where(alive[t], new_h, nothing)
+            h, c = torch.where(alive[t], new_h, h), torch.where(alive[t], new_c, c)
+    return torch.stack(outputs), h, c

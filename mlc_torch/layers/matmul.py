@@ -1,0 +1,61 @@
+"""Matrix products over the last two dimensions (behaviour.md D.19)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from mlc_torch.layers.base import FLOATS, MLCLayer, broadcast, described, exactly, of_type, same_type
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+
+
+class MatMul(nn.Module):
+    """alpha·X·Y; the dimensions before the last two broadcast"""
+
+    def __init__(self, alpha: float, transposes_x: bool, transposes_y: bool) -> None:
+        super().__init__()
+        self.alpha, self.transposes_x, self.transposes_y = alpha, transposes_x, transposes_y
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        product = torch.matmul(x.mT if self.transposes_x else x, y.mT if self.transposes_y else y)
+        return product if self.alpha == 1 else product * self.alpha
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, transposes_x={self.transposes_x}, transposes_y={self.transposes_y}"
+
+
+class MLCMatMulLayer(MLCLayer):
+    """The product of two matrices, or of two stacks of them."""
+
+    descriptor = prop("MLCMatMulDescriptor")
+    _named = "MatMul"
+
+    @declare("init?(descriptor: MLCMatMulDescriptor)", "layerWithDescriptor:")
+    def _create(cls, descriptor):
+        return cls._layer(descriptor=descriptor)
+
+    def _infer(self, sources):
+        d, type_ = self._descriptor, same_type(exactly(sources, 2))
+        for source in sources:
+            of_type(source, FLOATS)
+            if len(source._shape) < 2:
+                refuse(f"a matrix has at least two dimensions, got shape {source.shape}")
+        (*stack_x, rows, inner_x), (*stack_y, inner_y, columns) = (
+            _turned(s._shape, turn) for s, turn in zip(sources, (d.transposesX, d.transposesY), strict=True)
+        )
+        if inner_x != inner_y:
+            refuse(
+                f"the columns of X ({inner_x}) must be as many as the rows of Y ({inner_y}), got shapes "
+                f"{sources[0].shape} (transposed: {d.transposesX}) and {sources[1].shape} (transposed: {d.transposesY})"
+            )
+        stack = broadcast(tuple(stack_x), tuple(stack_y))
+        return [described((*stack, rows, columns), type_)]
+
+    def _build(self):
+        d = self._descriptor
+        return MatMul(d.alpha, d.transposesX, d.transposesY)
+
+
+def _turned(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if transposed else shape

@@ -1,0 +1,105 @@
+"""The modules behind the normalization layers (behaviour.md D.15).
+
+y = gamma·(x - mean)/sqrt(variance + epsilon) + beta, with the biased variance. Running statistics follow
+
+    running = momentum·running + (1 - momentum)·batch
+
+so that ``momentum`` is the weight of the old value, and their variance is the biased one too; torch's is neither.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class RunningNorm(nn.Module):
+    """A normalization with running statistics. ``weight`` is gamma, ``bias`` is beta; each may be missing."""
+
+    weight: torch.Tensor | None
+    bias: torch.Tensor | None
+    running_mean: torch.Tensor | None
+    running_var: torch.Tensor | None
+
+    def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
+        super().__init__()
+        self.channels, self.epsilon, self.momentum = channels, epsilon, momentum
+
+    def by_running_statistics(self, x: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.epsilon)
+
+    def scratch(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Where torch leaves the statistics of one pass, which it would mix into the running ones its own way."""
+        if self.running_mean is None or self.running_var is None:
+            return None, None
+        return torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
+
+    @torch.no_grad()
+    def remember(self, mean: torch.Tensor | None, variance: torch.Tensor | None, bias: float = 1.0) -> None:
+        """Let the running statistics follow; ``bias`` turns torch's unbiased variance into the biased one."""
+        if self.running_mean is None or self.running_var is None or mean is None or variance is None:
+            return
+        self.running_mean.lerp_(mean, 1 - self.momentum)
+        self.running_var.lerp_(variance * bias, 1 - self.momentum)
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, epsilon={self.epsilon}, momentum={self.momentum}"
+
+
+class BatchNorm(RunningNorm):
+    """Statistics over all samples and pixels of a channel in training, the running ones otherwise."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            return self.by_running_statistics(x)
+        mean, variance = self.scratch()
+        count = x.numel() // self.channels
+        if count == 1:
+            self.remember(x.detach().flatten(), variance)
+            return without_spread(x, self.weight, self.bias)
+        y = F.batch_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.epsilon)
+        self.remember(mean, variance, (count - 1) / count)
+        return y
+
+
+class InstanceNorm(RunningNorm):
+    """Statistics over the pixels of one sample's channel. Running ones, where kept, serve instead outside training."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.running_mean is not None and not self.training:
+            return self.by_running_statistics(x)
+        mean, variance = self.scratch()
+        count = math.prod(x.shape[2:])
+        if count == 1:
+            self.remember(x.detach().flatten(1).mean(0), variance)
+            return without_spread(x, self.weight, self.bias)
+        y = F.instance_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.epsilon)
+        self.remember(mean, variance, (count - 1) / count)
+        return y
+
+
+class GroupNorm(nn.GroupNorm):
+    """nn.GroupNorm, also for groups of one value, and for beta without gamma, whose gradient torch cannot compute."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if math.prod(x.shape[1:]) == self.num_groups:
+            return without_spread(x, self.weight, self.bias)
+        if self.weight is None and self.bias is not None:
+            return F.group_norm(x, self.num_groups, eps=self.eps) + across(self.bias, x)
+        return super().forward(x)
+
+
+def without_spread(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+    """Values that are each their own mean, normalized: beta everywhere. torch refuses these, or rounds badly."""
+    y = x - x
+    if weight is not None:
+        y = y * across(weight, x)
+    return y if bias is None else y + across(bias, x)
+
+
+def across(channels: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """One number for each channel, in a shape that meets x."""
+    return channels.view(1, -1, *[1] * (x.dim() - 2))

@@ -1,0 +1,36 @@
+"""Selection: each element of the result comes from one of two sources, as a Boolean tensor says (behaviour.md D.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from mlc_torch.enums import MLCDataType
+from mlc_torch.layers.base import BOOLEAN, MLCLayer, broadcast, described, exactly, of_type, same_type
+from mlc_torch.spelling import declare
+
+
+class Select(nn.Module):
+    """x where the condition is true, y where it is false"""
+
+    def forward(self, condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.where(condition, x, y)
+
+
+class MLCSelectionLayer(MLCLayer):
+    """Takes the sources [condition, x, y]; all three broadcast, so that a condition may choose whole rows."""
+
+    _named = "Selection"
+    _supports = frozenset({MLCDataType.float32, MLCDataType.boolean})
+
+    @declare("init()", "layer")
+    def _create(cls):
+        return cls._layer()
+
+    def _infer(self, sources):
+        condition, x, y = exactly(sources, 3)
+        of_type(condition, BOOLEAN, "the condition (the first source)")
+        return [described(broadcast(*(s._shape for s in sources)), same_type((x, y)))]
+
+    def _build(self):
+        return Select()

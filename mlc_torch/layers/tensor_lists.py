@@ -1,0 +1,59 @@
+"""What layers share that take their parameters as lists of tensors: LSTM and attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, parameter
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import prop
+from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter
+
+
+def list_prop(type_: str) -> Any:
+    """A property that hands out a fresh list of what is stored under its name, or ``None``."""
+    made = prop(type_)
+
+    def read(self: Any) -> list[Any] | None:
+        stored = self.__dict__.get(made.stored)
+        return None if stored is None else list(stored)
+
+    return made(read)
+
+
+def fitting(who: str, tensors: Sequence[MLCTensor] | None, sizes: Sequence[int]) -> list[MLCTensor]:
+    """The tensors, each with as many elements as ``sizes`` asks for in whatever shape; refused otherwise."""
+    given = list(tensors or [])
+    if len(given) != len(sizes):
+        refuse(f"{who} must hold {len(sizes)} tensors, got {len(given) if tensors is not None else 'none'}")
+    for index, (tensor, size) in enumerate(zip(given, sizes, strict=True)):
+        of_type(tensor._cell.descriptor, FLOATS, f"{who}[{index}]")
+        if math.prod(tensor._cell.shape) != size:
+            refuse(f"{who}[{index}] needs {size} elements, got shape {list(tensor._cell.shape)}")
+    return given
+
+
+def fitting_if(
+    wanted: bool, flag: str, who: str, tensors: Sequence[MLCTensor] | None, sizes: Sequence[int]
+) -> list[MLCTensor] | None:
+    """The same for a list that the descriptor's ``flag`` asks for or rules out."""
+    if wanted:
+        return fitting(who, tensors, sizes)
+    if tensors:
+        refuse(f"{who} must be None, since the descriptor's {flag} is False; got {len(tensors)} tensors")
+    return None
+
+
+def parameters(tensors: Sequence[MLCTensor] | None) -> list[MLCTensorParameter] | None:
+    """One parameter per entry; a tensor that stands in the list twice has two that share its memory."""
+    return None if tensors is None else [parameter(tensor) for tensor in tensors]
+
+
+def same_type_as_source(layer: MLCLayer, source: MLCTensorDescriptor) -> None:
+    """Refuse parameters of another type than the source, which torch would only notice while it runs."""
+    for use in layer.parameter_uses:
+        held = use.cell.descriptor.dataType
+        if held is not source.dataType:
+            refuse(f"the source is {source.dataType.name}, {use.role} is {held.name}")

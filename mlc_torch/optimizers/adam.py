@@ -1,0 +1,103 @@
+"""Adam, AMSGrad and AdamW (behaviour.md F.2)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from mlc_torch.optimizers.base import MLCOptimizer, fraction
+from mlc_torch.spelling import declare, prop
+from mlc_torch.torch_private import foreach, fused_adam_
+
+_DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
+_BETAS = "beta1: Float, beta2: Float, epsilon: Float"
+
+# So many steps that torch's kernel corrects no bias: ML Compute puts the correction into the rate, ε outside of it.
+_SETTLED = 1e12
+
+
+class _Adam(MLCOptimizer):
+    """m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·√(1-β2^t)/(1-β1^t) · m/(√v + ε)."""
+
+    beta1 = prop("Float")
+    beta2 = prop("Float")
+    epsilon = prop("Float")
+    usesAMSGrad = prop("Bool")
+    timeStep = prop("Int")
+
+    @classmethod
+    def _new(cls, descriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep):
+        return cls._with(
+            descriptor,
+            beta1=fraction("beta1", beta1),
+            beta2=fraction("beta2", beta2),
+            epsilon=epsilon,
+            usesAMSGrad=usesAMSGrad,
+            timeStep=timeStep,
+        )
+
+    def state_names(self):
+        return ["momentum", "velocity", *(["maximum"] if self._usesAMSGrad else [])]
+
+    def scalars(self, step):
+        # Step 0 would divide by zero; the real framework's first step is 1.
+        t = max(step, 1)
+        rate = self._learningRate * math.sqrt(1 - self._beta2**t) / (1 - self._beta1**t)
+        decay = 1 - self._learningRate * self.weight_decay
+        return {"lr": rate} | ({"decay": decay} if self.decouples_decay and self.weight_decay else {})
+
+    def apply(self, params, grads, states, numbers):
+        if "decay" in numbers:
+            foreach("mul_", params, numbers["decay"])
+        fused_adam_(
+            params,
+            grads,
+            states[0],
+            states[1],
+            states[2] if self._usesAMSGrad else [],
+            [_settled(params[0].device)] * len(params),
+            lr=numbers["lr"],
+            beta1=self._beta1,
+            beta2=self._beta2,
+            eps=self._epsilon,
+            weight_decay=0.0 if self.decouples_decay else self.weight_decay,
+        )
+
+
+class MLCAdamOptimizer(_Adam):
+    """Adam; L2 regularization joins the gradient."""
+
+    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(
+        f"init({_DESCRIPTOR}, {_BETAS}, timeStep: Int)", "optimizerWithDescriptor:beta1:beta2:epsilon:timeStep:"
+    )
+    @declare(
+        f"init({_DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
+        "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",
+    )
+    def _create(cls, optimizerDescriptor, beta1=0.9, beta2=0.999, epsilon=1e-8, usesAMSGrad=False, timeStep=1):
+        return cls._new(optimizerDescriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep)
+
+
+class MLCAdamWOptimizer(_Adam):
+    """Adam with decoupled decay: L2 regularization shrinks the weights, w -= lr·scale·w, before the step."""
+
+    decouples_decay = True
+
+    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(
+        f"init({_DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
+        "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",
+    )
+    def _create(cls, optimizerDescriptor, beta1=0.9, beta2=0.999, epsilon=1e-8, usesAMSGrad=False, timeStep=1):
+        return cls._new(optimizerDescriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep)
+
+
+_settled_steps: dict[torch.device, torch.Tensor] = {}
+
+
+def _settled(device: torch.device) -> torch.Tensor:
+    if device not in _settled_steps:
+        _settled_steps[device] = torch.tensor(_SETTLED, dtype=torch.float32, device=device)
+    return _settled_steps[device]

@@ -1,0 +1,114 @@
+"""What optimizers share: their settings, and how a gradient is prepared before it is applied (behaviour.md F.1)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject, prop
+from mlc_torch.torch_private import Tensors, foreach
+
+_SETTINGS = (
+    "learningRate",
+    "gradientRescale",
+    "appliesGradientClipping",
+    "gradientClippingType",
+    "gradientClipMax",
+    "gradientClipMin",
+    "maximumClippingNorm",
+    "customGlobalNorm",
+    "regularizationType",
+    "regularizationScale",
+)
+_STATEFUL = "_timeStep"
+
+
+class MLCOptimizer(MLCObject):
+    """The settings of a descriptor; the learning rate and the clipping switch may change between updates."""
+
+    learningRate = prop("Float", settable=True)
+    gradientRescale = prop("Float")
+    appliesGradientClipping = prop("Bool", settable=True)
+    gradientClippingType = prop("MLCGradientClippingType")
+    gradientClipMax = prop("Float")
+    gradientClipMin = prop("Float")
+    maximumClippingNorm = prop("Float")
+    customGlobalNorm = prop("Float")
+    regularizationType = prop("MLCRegularizationType")
+    regularizationScale = prop("Float")
+
+    decouples_decay: ClassVar[bool] = False
+    """Whether L2 regularization shrinks the weights directly instead of joining the gradient."""
+
+    @classmethod
+    def _with(cls, descriptor: Any, **own: Any) -> Any:
+        return cls._make(**{name: getattr(descriptor, name) for name in _SETTINGS}, **own)
+
+    @classmethod
+    def _bare(cls) -> Any:
+        zero = MLCGradientClippingType.byValue, MLCRegularizationType.none
+        fields: dict[str, Any] = dict.fromkeys(_SETTINGS, 0.0)
+        fields |= {"appliesGradientClipping": False, "gradientClippingType": zero[0], "regularizationType": zero[1]}
+        own = {n: 0 for n in cls.__properties__ if n not in fields}
+        return cls._make(**fields, **own)
+
+    # What an optimizer writes
+
+    def state_names(self) -> list[str]:
+        """The state tensors a parameter has, in the order ``optimizerData`` holds them (behaviour.md F.2)."""
+        raise NotImplementedError(f"{type(self).__name__} has no update rule")
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """The numbers of this step that change from step to step or may be set by the user."""
+        return {"lr": self._learningRate}
+
+    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+        """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device."""
+        raise NotImplementedError(f"{type(self).__name__} has no update rule")
+
+    # What it gets
+
+    def configuration(self) -> tuple[Any, ...]:
+        """What work recorded on a device depends on: anything here that changes makes the record stale."""
+        return tuple(v for n, v in self.__dict__.items() if n not in ("_learningRate", _STATEFUL))
+
+    def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+        """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are."""
+        self.apply(params, self.prepared(params, grads), states, numbers)
+
+    def prepared(self, params: Tensors, grads: Tensors) -> Tensors:
+        if self._appliesGradientClipping:
+            grads = self._clipped(grads)
+        if self._gradientRescale != 1:
+            grads = foreach("mul", grads, self._gradientRescale)
+        scale = self._regularizationScale
+        if self._regularizationType is MLCRegularizationType.l1 and scale:
+            grads = foreach("add", grads, foreach("mul", foreach("sign", params), scale))
+        return grads
+
+    @property
+    def weight_decay(self) -> float:
+        """What L2 regularization adds to the gradient, as a multiple of the weights."""
+        return self._regularizationScale if self._regularizationType is MLCRegularizationType.l2 else 0.0
+
+    def _clipped(self, grads: Tensors) -> Tensors:
+        if self._gradientClippingType is MLCGradientClippingType.byValue:
+            return foreach("clamp_max", foreach("clamp_min", grads, self._gradientClipMin), self._gradientClipMax)
+        norms = foreach("norm", grads)
+        if self._gradientClippingType is MLCGradientClippingType.byNorm:
+            scales = [(self._maximumClippingNorm / norm).clamp(max=1) for norm in norms]
+            return foreach("mul", grads, [s.expand_as(g) for s, g in zip(scales, grads, strict=True)])
+        if self._customGlobalNorm:
+            return foreach("mul", grads, min(1.0, self._maximumClippingNorm / self._customGlobalNorm))
+        total = torch.linalg.vector_norm(torch.stack(norms))
+        return foreach("mul", grads, (self._maximumClippingNorm / total).clamp(max=1))
+
+
+def fraction(who: str, value: float) -> float:
+    """A decay rate: from 0 up to, and without, 1."""
+    if not 0 <= value < 1:
+        refuse(f"{who} must lie in [0, 1), got {value}")
+    return value

@@ -1,0 +1,59 @@
+"""RMSProp, plain, centered and with momentum (behaviour.md F.2)."""
+
+from __future__ import annotations
+
+from mlc_torch.optimizers.base import MLCOptimizer, fraction
+from mlc_torch.spelling import declare, prop
+from mlc_torch.torch_private import foreach
+
+_DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
+
+
+class MLCRMSPropOptimizer(MLCOptimizer):
+    """n = α·n + (1-α)·g²; centered: a = α·a + (1-α)·g, n̂ = n - a²; Δ = μ·Δ - lr·g/(√n̂ + ε); w += Δ."""
+
+    momentumScale = prop("Float")
+    alpha = prop("Float")
+    epsilon = prop("Float")
+    isCentered = prop("Bool")
+
+    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(
+        f"init({_DESCRIPTOR}, momentumScale: Float, alpha: Float, epsilon: Float, isCentered: Bool)",
+        "optimizerWithDescriptor:momentumScale:alpha:epsilon:isCentered:",
+    )
+    def _create(cls, optimizerDescriptor, momentumScale=0.0, alpha=0.99, epsilon=1e-8, isCentered=False):
+        return cls._with(
+            optimizerDescriptor,
+            momentumScale=momentumScale,
+            alpha=fraction("alpha", alpha),
+            epsilon=epsilon,
+            isCentered=isCentered,
+        )
+
+    def state_names(self):
+        return ["square", *(["average"] if self._isCentered else []), *(["step"] if self._momentumScale else [])]
+
+    def apply(self, params, grads, states, numbers):
+        if self.weight_decay:
+            grads = foreach("add", grads, params, alpha=self.weight_decay)
+        states = list(states)
+        square = states.pop(0)
+        foreach("mul_", square, self._alpha)
+        foreach("add_", square, foreach("mul", foreach("mul", grads, grads), 1 - self._alpha))
+        spread = square
+        if self._isCentered:
+            average = states.pop(0)
+            foreach("mul_", average, self._alpha)
+            foreach("add_", average, foreach("mul", grads, 1 - self._alpha))
+            # Rounding can take n - a² below zero, where the root does not exist.
+            spread = foreach("clamp_min", foreach("sub", square, foreach("mul", average, average)), 0.0)
+        steps = foreach("div", grads, foreach("add", foreach("sqrt", spread), self._epsilon))
+        steps = foreach("mul", steps, numbers["lr"])
+        if self._momentumScale:
+            moving = states.pop(0)
+            foreach("mul_", moving, self._momentumScale)
+            foreach("sub_", moving, steps)
+            foreach("add_", params, moving)
+        else:
+            foreach("sub_", params, steps)

@@ -1,0 +1,125 @@
+"""Every call of torch's that its documentation does not promise, each with a public way to the same numbers.
+
+``available`` says what is used; setting an entry to False takes the public way, which is how the tests reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Tensors = list[torch.Tensor]
+
+available: dict[str, bool] = {
+    "fused_adam": hasattr(torch, "_fused_adam_"),
+    "fused_sgd": hasattr(torch, "_fused_sgd_"),
+    "foreach": hasattr(torch, "_foreach_mul"),
+    "engine": hasattr(torch.autograd.Variable, "_execution_engine"),
+}
+
+
+def fused_adam_(
+    params: Tensors,
+    grads: Tensors,
+    averages: Tensors,
+    squares: Tensors,
+    maxima: Tensors,
+    steps: Tensors,
+    *,
+    lr: float | torch.Tensor,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+) -> None:
+    """One Adam step without bias correction, in place: the fused kernel, told that infinitely many steps were made.
+
+    m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·m/(√v + ε), with √max v where ``maxima`` are given.
+    """
+    if available["fused_adam"] and _fusable(params):
+        torch._fused_adam_(
+            params,
+            grads,
+            averages,
+            squares,
+            maxima,
+            steps,
+            lr=lr,
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=weight_decay,
+            eps=eps,
+            amsgrad=bool(maxima),
+            maximize=False,
+        )
+        return
+    for i, (p, g, m, v) in enumerate(zip(params, grads, averages, squares, strict=True)):
+        if weight_decay:
+            g = g.add(p, alpha=weight_decay)
+        m.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        second = torch.maximum(maxima[i], v, out=maxima[i]) if maxima else v
+        p.sub_(lr * m / second.sqrt().add_(eps))
+
+
+def fused_sgd_(
+    params: Tensors,
+    grads: Tensors,
+    momenta: Tensors,
+    *,
+    lr: float | torch.Tensor,
+    momentum: float,
+    dampening: float,
+    nesterov: bool,
+    weight_decay: float,
+) -> None:
+    """One step of gradient descent in place: m = μ·m + (1-d)·g; w -= lr·m, or lr·(g + μ·m) with Nesterov."""
+    if available["fused_sgd"] and _fusable(params):
+        torch._fused_sgd_(
+            params,
+            grads,
+            momenta,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            lr=lr,
+            dampening=dampening,
+            nesterov=nesterov,
+            maximize=False,
+            is_first_step=False,
+        )
+        return
+    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+        if weight_decay:
+            g = g.add(p, alpha=weight_decay)
+        if momenta:
+            momenta[i].mul_(momentum).add_(g, alpha=1 - dampening)
+            g = g.add(momenta[i], alpha=momentum) if nesterov else momenta[i]
+        p.sub_(lr * g)
+
+
+def _fusable(params: Tensors) -> bool:
+    # MPS has fused optimizers only in some releases, and half precision on the CPU in none that we know.
+    return all(p.device.type in ("cpu", "cuda") and p.dtype == torch.float32 for p in params)
+
+
+def foreach(name: str, *args: Any, **kw: Any) -> Tensors:
+    """``torch._foreach_<name>``: one call over a list of tensors, or the same call on each."""
+    if available["foreach"]:
+        return getattr(torch, f"_foreach_{name}")(*args, **kw)
+    tensors = args[0]
+    lists = [a if isinstance(a, (list, tuple)) else [a] * len(tensors) for a in args]
+    method = {"norm": torch.linalg.vector_norm}.get(name) or getattr(torch.Tensor, name)
+    return [method(*each, **kw) for each in zip(*lists, strict=True)]
+
+
+def backward(
+    roots: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of ``inputs``, ``None`` where a root does not depend on one. Calling the engine saves half the time."""
+    if available["engine"]:
+        return torch.autograd.Variable._execution_engine.run_backward(
+            tuple(roots), tuple(gradients), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+        )
+    return torch.autograd.grad(roots, inputs, gradients, allow_unused=True)
