@@ -173,8 +173,8 @@ class _Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
-        if _UNFIT & set(func.tags):
-            raise NotRecordable(f"{func} gives what only its values decide")
+        if _UNFIT & set(func.tags) and not _draws_nothing(func, args, kwargs):
+            raise NotRecordable(f"{func} gives what only its values, or chance, decide")
         nodes = [fx.node.map_aggregate(a, self._argument) for a in args]
         named = {k: fx.node.map_aggregate(v, self._argument) for k, v in kwargs.items()}
         made = func(*args, **kwargs)
@@ -188,12 +188,19 @@ class _Recorder(TorchDispatchMode):
             for i, part in enumerate(made):
                 if isinstance(part, torch.Tensor):
                     self._know(part, self.graph.call_function(operator.getitem, (node, i)))
-        elif made is not None:
+        elif made is not None and any(isinstance(a, fx.Node) for a in node.all_input_nodes):
             raise NotRecordable(f"{func} gives a {type(made).__name__}")
         return made
 
     def _argument(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, torch.Tensor) else value
+
+
+def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
+    """Attention kernels count as random because of their dropout, which is never theirs here."""
+    names = [a.name for a in func._schema.arguments]
+    given = dict(zip(names, args, strict=False)) | kwargs
+    return "dropout_p" in names and not given.get("dropout_p", 0.0)
 
 
 def _where(tensor: torch.Tensor) -> Any:

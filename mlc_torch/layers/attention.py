@@ -28,6 +28,17 @@ class MultiheadAttention(nn.Module):
     gets zeros before the output projection.
     """
 
+    query_weight: torch.Tensor
+    key_weight: torch.Tensor
+    value_weight: torch.Tensor
+    output_weight: torch.Tensor
+    query_bias: torch.Tensor | None
+    key_bias: torch.Tensor | None
+    value_bias: torch.Tensor | None
+    output_bias: torch.Tensor | None
+    key_row: torch.Tensor | None
+    value_row: torch.Tensor | None
+
     def __init__(self, descriptor: MLCMultiheadAttentionDescriptor) -> None:
         super().__init__()
         self.sizes, self.heads = descriptor, descriptor.headCount
@@ -43,7 +54,8 @@ class MultiheadAttention(nn.Module):
         k, v = self.extended(k, self.key_row), self.extended(v, self.value_row)
         if mask is not None:
             mask = F.pad(mask, (0, k.shape[1] - key.shape[1]))  # the rows of our own are open to everyone
-        attended = self.attend(*(x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v)), mask)
+        q, k, v = (rows.unflatten(2, (self.heads, -1)).transpose(1, 2) for rows in (q, k, v))
+        attended = self.attend(q, k, v, mask)
         return F.linear(attended.transpose(1, 2).flatten(2), self.output_weight, self.output_bias)
 
     def extended(self, rows: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -69,9 +81,7 @@ class MultiheadAttention(nn.Module):
             total = mask if total is None else total + mask
         return total
 
-    def attend(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """The attention proper, on [batch, heads, length, width]."""
         closed = None
         if mask is not None:
@@ -140,7 +150,8 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         query, key, value, *masks = sources
         same_type([query, key, value])
         if key._shape != value._shape or key._shape[0] != query._shape[0]:
-            refuse(f"key and value must share one shape, and the query its batch: {query.shape}, {key.shape}, {value.shape}")
+            shapes = f"{query.shape}, {key.shape}, {value.shape}"
+            refuse(f"key and value must share one shape, and the query their batch; got {shapes}")
         self._mask_rules(masks, *query._shape[:2], key._shape[1], query)
         return [described(query._shape, query._dataType)]
 
@@ -157,8 +168,9 @@ class MLCMultiheadAttentionLayer(MLCLayer):
                     refuse(f"the key mask must have the shape {[batch, keys]}, got {mask.shape}")
                 continue
             of_type(mask, BOOLEAN | {query._dataType}, "the attention mask")
-            every = batch * self._descriptor.headCount
-            if rest != [queries, keys] or not (first == 1 or (first >= every and not first % self._descriptor.headCount)):
+            heads = self._descriptor.headCount
+            every = batch * heads
+            if rest != [queries, keys] or not (first == 1 or (first >= every and first % heads == 0)):
                 refuse(
                     f"the attention mask must have the shape {[1, queries, keys]} or {[every, queries, keys]}, "
                     f"got {mask.shape}"

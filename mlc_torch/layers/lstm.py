@@ -16,7 +16,7 @@ from mlc_torch.descriptors import MLCActivationDescriptor, MLCLSTMDescriptor
 from mlc_torch.enums import MLCActivationType, MLCLSTMResultMode
 from mlc_torch.layers.activation import MLCActivationLayer
 from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, element_count, of_type
-from mlc_torch.layers.lstm_sequence import device_lstm, lstm_sequence
+from mlc_torch.layers.lstm_sequence import Weights, device_lstm, has_own_lstm, lstm_sequence
 from mlc_torch.layers.noise import Dropout
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
@@ -25,7 +25,6 @@ from mlc_torch.spelling import declare, prop
 Source = TypeVar("Source")  # a torch tensor where a sequence runs, a descriptor where its shape is worked out
 
 _GATES = 4
-_PLAIN = ("inputWeights", "hiddenWeights", "biases")
 _SIGMOID, _TANH = MLCActivationType.sigmoid, MLCActivationType.tanh
 _WEIGHTS = "descriptor: MLCLSTMDescriptor, inputWeights: [MLCTensor], hiddenWeights: [MLCTensor]"
 
@@ -66,6 +65,12 @@ class LSTM(nn.Module):
         gates = [getattr(self, f"{kind}_{first + gate}") for gate in range(_GATES)]
         return None if gates[0] is None else torch.cat(gates)
 
+    def weights(self, layer: int, direction: int) -> Weights:
+        wi, wh = self.joined("inputWeights", layer, direction), self.joined("hiddenWeights", layer, direction)
+        assert wi is not None
+        assert wh is not None
+        return wi, wh, self.joined("biases", layer, direction)
+
     def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         d = self.shape
         if d.batchFirst:
@@ -79,7 +84,7 @@ class LSTM(nn.Module):
             h0, c0 = (state[:, :, :batch] for state in states)
         else:
             h0 = c0 = x.new_zeros(d.layerCount, self.directions, batch, d.hiddenSize)
-        whole = self.plain and lengths is None and x.is_cuda and not (self.training and len(self.dropouts))
+        whole = self.plain and lengths is None and has_own_lstm(x) and not (self.training and len(self.dropouts))
         x, h, c = self.at_once(x, h0, c0) if whole else self.one_by_one(x, h0, c0, lengths)
         if not d.returnsSequences:
             # Where each direction ends: the forward one at the sequence's last step, the backward one at step 0.
@@ -91,7 +96,7 @@ class LSTM(nn.Module):
     def at_once(self, x: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The whole stack in one call, which runs layers and directions side by side."""
         places = [(layer, direction) for layer in range(self.shape.layerCount) for direction in range(self.directions)]
-        weights = [tuple(self.joined(kind, *place) for kind in _PLAIN) for place in places]
+        weights = [self.weights(*place) for place in places]
         x, h, c = device_lstm(x, weights, h0.flatten(0, 1), c0.flatten(0, 1), self.directions)
         return x, h.view(h0.shape), c.view(c0.shape)
 
@@ -100,6 +105,7 @@ class LSTM(nn.Module):
     ) -> tuple[torch.Tensor, ...]:
         """Layer by layer, direction by direction."""
         hs, cs = [], []
+        activations = None if self.activations is None else tuple(self.activations)
         for layer in range(self.shape.layerCount):
             if layer and len(self.dropouts):
                 x = self.dropouts[layer - 1](x)
@@ -107,11 +113,11 @@ class LSTM(nn.Module):
             for direction in range(self.directions):
                 output, h, c = lstm_sequence(
                     x,
-                    *(self.joined(kind, layer, direction) for kind in _PLAIN),
+                    *self.weights(layer, direction),
                     h0[layer, direction],
                     c0[layer, direction],
                     peephole=self.joined("peepholeWeights", layer, direction),
-                    activations=self.activations,
+                    activations=activations,
                     lengths=lengths,
                     reverse=direction == 1,
                 )
@@ -194,7 +200,8 @@ class MLCLSTMLayer(MLCLayer):
     def _infer(self, sources):
         d = self._descriptor
         if not 1 <= len(sources) <= 4:
-            refuse(f"takes [input], [input, lengths], [input, h0, c0] or [input, h0, c0, lengths], got {len(sources)} sources")
+            forms = "[input], [input, lengths], [input, h0, c0] or [input, h0, c0, lengths]"
+            refuse(f"takes the sources {forms}, got {len(sources)}")
         source, *rest = sources
         of_type(source, FLOATS)
         layout = "[batch, time, features]" if d.batchFirst else "[time, batch, features]"

@@ -48,37 +48,47 @@ def lstm_sequence(
     return _general(x, wi, wh, b, h0, c0, peephole, activations or _STANDARD, lengths, reverse)
 
 
+def has_own_lstm(x: torch.Tensor) -> bool:
+    """Whether the device computes whole stacks of plain layers by itself."""
+    # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments.
+    return x.is_cuda and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available() and not torch.version.hip
+
+
+def device_lstm(
+    x: torch.Tensor, weights: Sequence[Weights], h0: torch.Tensor, c0: torch.Tensor, directions: int
+) -> Result:
+    """A stack of plain layers through cuDNN, or one in one direction through MPSGraph.
+
+    ``weights`` are (wi, wh, b) of layer 0 forward, layer 0 backward, layer 1 forward and so on; the states have the
+    shape [layers·directions, batch, hidden]. torch has two biases where ML Compute has one; the second is zero.
+    """
+    zeros = h0.new_zeros(weights[0][0].shape[0])
+    parts = [part for wi, wh, b in weights for part in (wi, wh, zeros if b is None else b, zeros)]
+    states, layers = (h0.contiguous(), c0.contiguous()), len(weights) // directions
+    # What a gradient needs is kept only in training mode, which changes nothing else without dropout.
+    training = torch.is_grad_enabled()
+    if x.device.type == "mps":
+        return torch.lstm(x, states, parts, True, layers, 0.0, training, directions == 2, False)
+    # torch.lstm would reach for the weights' storage, which a recording of its operations cannot follow, and warn about
+    # weights that are not one piece of memory.
+    lstm, hidden = 2, h0.shape[2]
+    outputs, h, c, *_ = torch._cudnn_rnn(
+        x, parts, 4, None, *states, lstm, hidden, 0, layers, False, 0.0, training, directions == 2, [], None
+    )
+    return outputs, h, c
+
+
 def _plain(
     x: torch.Tensor, wi: torch.Tensor, wh: torch.Tensor, b: torch.Tensor | None, h0: torch.Tensor, c0: torch.Tensor
 ) -> Result:
-    """Where nothing is special: the device's own LSTM, or our kernel on the CPU."""
+    """Where nothing is special: the device's own LSTM, or our kernel."""
     # MPSGraph's LSTM is only known to be sound in float32, and for one layer in one direction.
-    if x.device.type == "cuda" or (x.device.type == "mps" and x.dtype == torch.float32):
+    if has_own_lstm(x) or (x.device.type == "mps" and x.dtype == torch.float32):
         outputs, h, c = device_lstm(x, [(wi, wh, b)], h0.unsqueeze(0), c0.unsqueeze(0), 1)
         return outputs, h[0], c[0]
     if torch.is_grad_enabled():
         return PlainSequence.apply(x, wi, wh, b, h0, c0)
     return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, False)
-
-
-def device_lstm(x: torch.Tensor, weights: Sequence[Weights], h0: torch.Tensor, c0: torch.Tensor, directions: int) -> Result:
-    """torch's LSTM, cuDNN's on CUDA and MPSGraph's on MPS, for a stack of plain layers.
-
-    ``weights`` are (wi, wh, b) of layer 0 forward, layer 0 backward, layer 1 forward and so on; states are [layers ·
-    directions, batch, hidden]. torch has two biases where ML Compute has one; the second is zero. All parts are views of
-    one piece of memory in cuDNN's order, which it would otherwise have to assemble, with a warning, at every call.
-    """
-    zeros = h0.new_zeros(weights[0][0].shape[0])
-    biases = [part for _, _, b in weights for part in (zeros if b is None else b, zeros)]
-    parts = [part for wi, wh, _ in weights for part in (wi, wh)] + biases
-    joined = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
-    views = [view.view(part.shape) for view, part in zip(joined, parts, strict=True)]
-    count = 2 * len(weights)
-    ordered = [view for n in range(0, count, 2) for view in (*views[n : n + 2], *views[count + n : count + n + 2])]
-    # cuDNN keeps what a gradient needs only in training mode, which changes nothing else without dropout.
-    training = torch.is_grad_enabled()
-    states = (h0.contiguous(), c0.contiguous())
-    return torch.lstm(x, states, ordered, True, len(weights) // directions, 0.0, training, directions == 2, False)
 
 
 def _general(
@@ -105,16 +115,16 @@ def _general(
     alive = running.unbind(0) if running is not None else None
     recurrent = wh.t().contiguous()  # half the time of a transposed product for small batches
     # The cell gate has no peephole; its tensor is part of the API's lists all the same.
-    to_input, to_forget, _, to_output = (None,) * 4 if peephole is None else peephole.chunk(4)
+    peepholes = None if peephole is None else peephole.chunk(4)
     nothing = torch.zeros_like(h)
     outputs: list[torch.Tensor] = [nothing] * x.shape[0]
     for t in range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0]):
         i, f, g, o = torch.addmm(projected[t], h, recurrent).chunk(4, 1)
-        if peephole is not None:
-            i, f = i + to_input * c, f + to_forget * c
+        if peepholes is not None:
+            i, f = i + peepholes[0] * c, f + peepholes[1] * c
         new_c = forget_gate(f) * c + input_gate(i) * cell_gate(g)
-        if peephole is not None:
-            o = o + to_output * new_c
+        if peepholes is not None:
+            o = o + peepholes[3] * new_c
         new_h = output_gate(o) * output(new_c)
         if alive is None:
             outputs[t], h, c = new_h, new_h, new_c

@@ -10,6 +10,7 @@ so that ``momentum`` is the weight of the old value, and their variance is the b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -29,7 +30,11 @@ class RunningNorm(nn.Module):
         self.channels, self.epsilon, self.momentum = channels, epsilon, momentum
 
     def by_running_statistics(self, x: torch.Tensor) -> torch.Tensor:
-        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.epsilon)
+        return affine(
+            lambda gamma, beta: F.batch_norm(x, self.running_mean, self.running_var, gamma, beta, eps=self.epsilon),
+            self.weight,
+            self.bias,
+        )
 
     def scratch(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Where torch leaves the statistics of one pass, which it would mix into the running ones its own way."""
@@ -60,7 +65,11 @@ class BatchNorm(RunningNorm):
         if count == 1:
             self.remember(x.detach().flatten(), variance)
             return without_spread(x, self.weight, self.bias)
-        y = F.batch_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.epsilon)
+        y = affine(
+            lambda gamma, beta: F.batch_norm(x, mean, variance, gamma, beta, True, 1.0, self.epsilon),
+            self.weight,
+            self.bias,
+        )
         self.remember(mean, variance, (count - 1) / count)
         return y
 
@@ -76,28 +85,43 @@ class InstanceNorm(RunningNorm):
         if count == 1:
             self.remember(x.detach().flatten(1).mean(0), variance)
             return without_spread(x, self.weight, self.bias)
-        y = F.instance_norm(x, mean, variance, self.weight, self.bias, True, 1.0, self.epsilon)
+        y = affine(
+            lambda gamma, beta: F.instance_norm(x, mean, variance, gamma, beta, True, 1.0, self.epsilon),
+            self.weight,
+            self.bias,
+        )
         self.remember(mean, variance, (count - 1) / count)
         return y
 
 
 class GroupNorm(nn.GroupNorm):
-    """nn.GroupNorm, also for groups of one value, and for beta without gamma, whose gradient torch cannot compute."""
+    """nn.GroupNorm, also for groups of one value."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if math.prod(x.shape[1:]) == self.num_groups:
             return without_spread(x, self.weight, self.bias)
-        if self.weight is None and self.bias is not None:
-            return F.group_norm(x, self.num_groups, eps=self.eps) + across(self.bias, x)
-        return super().forward(x)
+        return affine(
+            lambda gamma, beta: F.group_norm(x, self.num_groups, gamma, beta, self.eps), self.weight, self.bias
+        )
 
 
-def without_spread(x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None) -> torch.Tensor:
+Numbers = torch.Tensor | None
+
+
+def affine(normalize: Callable[[Numbers, Numbers], torch.Tensor], gamma: Numbers, beta: Numbers) -> torch.Tensor:
+    """``normalize`` with gamma and beta. torch fails to compute the gradient of a beta without a gamma; it comes after."""
+    if gamma is None and beta is not None:
+        y = normalize(None, None)
+        return y + across(beta, y)
+    return normalize(gamma, beta)
+
+
+def without_spread(x: torch.Tensor, gamma: Numbers, beta: Numbers) -> torch.Tensor:
     """Values that are each their own mean, normalized: beta everywhere. torch refuses these, or rounds badly."""
     y = x - x
-    if weight is not None:
-        y = y * across(weight, x)
-    return y if bias is None else y + across(bias, x)
+    if gamma is not None:
+        y = y * across(gamma, x)
+    return y if beta is None else y + across(beta, x)
 
 
 def across(channels: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, parameter
+from mlc_torch.layers.base import FLOATS, MLCLayer, of_type
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter
@@ -48,7 +48,7 @@ def fitting_if(
 
 def parameters(tensors: Sequence[MLCTensor] | None) -> list[MLCTensorParameter] | None:
     """One parameter per entry; a tensor that stands in the list twice has two that share its memory."""
-    return None if tensors is None else [parameter(tensor) for tensor in tensors]
+    return None if tensors is None else [MLCTensorParameter._create(tensor) for tensor in tensors]
 
 
 def same_type_as_source(layer: MLCLayer, source: MLCTensorDescriptor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mlc_torch.refusals import unwrap
+from mlc_torch.refusals import MLCRefusal, answer, unwrap
 from mlc_torch.spelling.arguments import CLASSES
 from mlc_torch.spelling.members import Declaration, prop, selector_method, static_prop
 from mlc_torch.spelling.overloads import Overloads, documentation, swift_method
@@ -34,7 +34,7 @@ class MLCObject:
         if not inherits_initializers:
             for declaration in table.pop("init", []):
                 if declaration.selector:
-                    setattr(cls, selector_name(declaration.selector), _NotInherited(declaration.selector))
+                    setattr(cls, selector_name(declaration.selector), _not_inherited(declaration.selector))
         for name, declarations in own.items():
             overridden = {frozenset(d.signature.keywords) for d in declarations}
             kept = [d for d in table.get(name, []) if frozenset(d.signature.keywords) not in overridden]
@@ -102,14 +102,14 @@ class MLCObject:
         return [n for n, p in self.__properties__.items() if p.swift and not isinstance(p, static_prop)]
 
 
-class _NotInherited:
-    """Stands where a base class has an initializer's selector that its subclass is not made by."""
+def _not_inherited(selector: str) -> Any:
+    """Stands where a base class has a factory that its subclass is not made by: Objective-C would find it, and fail."""
 
-    def __init__(self, selector: str) -> None:
-        self.selector = selector
+    def refused(cls: Any, *args: Any) -> Any:
+        made_by = ", ".join(str(d.selector) for d in cls.__declared__.get("init", []))
+        return answer(MLCRefusal(f"{cls.__name__} is made by {made_by}"), f"{cls.__name__}.{selector}", None)
 
-    def __get__(self, obj: Any, cls: type) -> Any:
-        raise AttributeError(f"{cls.__name__} is not made by {self.selector}")
+    return classmethod(refused)
 
 
 def _rebuild(cls: type, state: dict[str, Any]) -> Any:

@@ -8,6 +8,11 @@ from mlc_torch.descriptors import MLCMultiheadAttentionDescriptor
 from mlc_torch.layers.attention import MLCMultiheadAttentionLayer, MultiheadAttention
 from tests.layers.records import Record, Refusal, booleans, tensor, values
 
+_DESCRIBED = (
+    "descriptorWithModelDimension_keyDimension_valueDimension_headCount_dropout_hasBiases_hasAttentionBiases_"
+    "addsZeroAttention_"
+)
+
 
 def attention(query, key, value, weights, biases, rows, zero, heads, key_mask=None, attention_mask=None):
     """Step by step for each sample, head and query; a query that may see nothing attends to zeros."""
@@ -48,16 +53,36 @@ def arrays(model, key, value):
 
 def documented(model, key, value, heads):
     """The shapes of the documentation."""
-    return [(1, heads, key // heads, model), (1, heads, key // heads, model), (1, heads, value // heads, model), (1, 1, model, value)]
+    inward = [(1, heads, width // heads, model) for width in (key, key, value)]
+    return [*inward, (1, 1, model, value)]
 
 
 def record(
-    name, batch, queries, keys, model, heads, key=None, value=None, biased=True, attention_biases=False, zero=False,
-    key_mask=None, attention_mask=None, shape="documented", dropout=0.0, **kw,
+    name,
+    batch,
+    queries,
+    keys,
+    model,
+    heads,
+    key=None,
+    value=None,
+    biased=True,
+    attention_biases=False,
+    zero=False,
+    key_mask=None,
+    attention_mask=None,
+    shape="documented",
+    dropout=0.0,
+    **kw,
 ) -> Record:
     key, value = key or model, value or model
     weights, biases, rows = arrays(model, key, value)
-    shapes = {"documented": documented(model, key, value, heads), "matrix": [w.shape for w in weights], "flat": [(w.size,) for w in weights]}
+    shapes = {
+        "documented": documented(model, key, value, heads),
+        "matrix": [w.shape for w in weights],
+        "flat": [(w.size,) for w in weights],
+    }
+    bias_terms = biases if biased else [0 * b for b in biases]
 
     def lists():
         return (
@@ -69,28 +94,30 @@ def record(
     def swift():
         w, b, r = lists()
         d = MLCMultiheadAttentionDescriptor(
-            modelDimension=model, keyDimension=key, valueDimension=value, headCount=heads, dropout=dropout,
-            hasBiases=biased, hasAttentionBiases=attention_biases, addsZeroAttention=zero,
+            modelDimension=model,
+            keyDimension=key,
+            valueDimension=value,
+            headCount=heads,
+            dropout=dropout,
+            hasBiases=biased,
+            hasAttentionBiases=attention_biases,
+            addsZeroAttention=zero,
         )
         return MLCMultiheadAttentionLayer(descriptor=d, weights=w, biases=b, attentionBiases=r)
 
     def objc():
-        d = MLCMultiheadAttentionDescriptor.descriptorWithModelDimension_keyDimension_valueDimension_headCount_dropout_hasBiases_hasAttentionBiases_addsZeroAttention_(
+        d = getattr(MLCMultiheadAttentionDescriptor, _DESCRIBED)(
             model, key, value, heads, dropout, biased, attention_biases, zero
         )
         return MLCMultiheadAttentionLayer.layerWithDescriptor_weights_biases_attentionBiases_(d, *lists())
 
     def reference(q, k, v, *masks):
         given = {("key_mask" if mask.ndim == 2 else "attention_mask"): mask for mask in masks}
-        return attention(
-            q, k, v, weights, biases if biased else [0 * b for b in biases], rows if attention_biases else None, zero, heads, **given
-        )
+        return attention(q, k, v, weights, bias_terms, rows if attention_biases else None, zero, heads, **given)
 
     sources = [values(batch, queries, model), values(batch, keys, model, seed=1), values(batch, keys, model, seed=2)]
     sources += [mask for mask in (key_mask, attention_mask) if mask is not None]
-    return Record(
-        name, swift, sources, (batch, queries, model), reference, objc=objc, rtol=1e-4, atol=1e-5, **kw
-    )
+    return Record(name, swift, sources, (batch, queries, model), reference, objc=objc, rtol=1e-4, atol=1e-5, **kw)
 
 
 def _causal(n):
@@ -112,8 +139,19 @@ RECORDS = [
     record("narrow keys, wide values", 2, 3, 4, 4, 2, key=2, value=6),
     record("attention biases", 2, 3, 4, 4, 2, attention_biases=True),
     record("zero attention", 2, 3, 4, 4, 2, zero=True),
-    record("attention biases and zero attention, other widths", 2, 2, 3, 6, 3, key=3, value=6, attention_biases=True,
-           zero=True, biased=False),
+    record(
+        "attention biases and zero attention, other widths",
+        2,
+        2,
+        3,
+        6,
+        3,
+        key=3,
+        value=6,
+        attention_biases=True,
+        zero=True,
+        biased=False,
+    ),
     record("key mask", 2, 3, 4, 4, 2, key_mask=_SOME),
     record("key mask of a larger batch", 1, 3, 4, 4, 2, key_mask=_SOME),
     record("key mask over everything", 2, 3, 4, 4, 2, key_mask=_ALL_OF_ONE),
@@ -126,47 +164,85 @@ RECORDS = [
     record("added attention mask for each head", 2, 3, 4, 4, 2, attention_mask=values(4, 3, 4, seed=7)),
     record("added attention mask of minus infinity", 2, 3, 3, 4, 2, attention_mask=_MINUS_INFINITY, gradient=False),
     record("both masks", 2, 3, 4, 4, 2, key_mask=_SOME, attention_mask=booleans(4, 3, 4, seed=4)),
-    record("both masks, one added, all rows of our own", 2, 3, 4, 4, 2, key_mask=_ALL_OF_ONE,
-           attention_mask=values(1, 3, 4, seed=8), attention_biases=True, zero=True),
+    record(
+        "both masks, one added, all rows of our own",
+        2,
+        3,
+        4,
+        4,
+        2,
+        key_mask=_ALL_OF_ONE,
+        attention_mask=values(1, 3, 4, seed=8),
+        attention_biases=True,
+        zero=True,
+    ),
     record("dropout outside training", 2, 3, 4, 4, 2, dropout=0.5),
     record("training without dropout", 2, 3, 4, 4, 2, key_mask=_SOME, training=True),
 ]
 
 
-def _layer(model=4, heads=2, weights=None, biases=None, rows=None, change=None, **kw):
-    given = {"keyDimension": model, "valueDimension": model, "dropout": 0.0, "hasBiases": True, "hasAttentionBiases": False,
-             "addsZeroAttention": False} | kw
-    d = MLCMultiheadAttentionDescriptor(modelDimension=model, headCount=heads, **given)
-    w, b, _ = arrays(model, given["keyDimension"], given["valueDimension"])
-    lists = {"weights": [*map(tensor, w)], "biases": [*map(tensor, b)], "attentionBiases": rows}
-    if change:
-        change(lists)
-    return MLCMultiheadAttentionLayer(descriptor=d, **lists)
+def _layer(biased=True, attention_biases=False, **lists):
+    """A layer of model width 4 and two heads; ``weights={2: array}`` replaces one tensor, a list replaces all."""
+    d = MLCMultiheadAttentionDescriptor(
+        modelDimension=4,
+        keyDimension=4,
+        valueDimension=4,
+        headCount=2,
+        dropout=0.0,
+        hasBiases=biased,
+        hasAttentionBiases=attention_biases,
+        addsZeroAttention=False,
+    )
+    weights, biases, _ = arrays(4, 4, 4)
+    given = {"weights": [*map(tensor, weights)], "biases": [*map(tensor, biases)], "attentionBiases": None}
+    for name, change in lists.items():
+        if isinstance(change, dict):
+            for index, array in change.items():
+                given[name][index] = tensor(array)
+        else:
+            given[name] = change if change is None else [*map(tensor, change)]
+    return MLCMultiheadAttentionLayer(descriptor=d, **given)
 
 
-def _short(): return MLCMultiheadAttentionLayer(
-    descriptor=MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=2),
-    weights=[tensor(values(16))] * 4, biases=[tensor(values(4))] * 4, attentionBiases=None)
+def _short():
+    return MLCMultiheadAttentionLayer(
+        descriptor=MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=2),
+        weights=[tensor(values(16))] * 4,
+        biases=[tensor(values(4))] * 4,
+        attentionBiases=None,
+    )
 
 
 _Q, _K = ((2, 3, 4), "float32"), ((2, 5, 4), "float32")
 
 REFUSALS = [
-    Refusal("three weights", lambda: _layer(change=lambda l: l["weights"].pop()), "weights must hold 4 tensors, got 3"),
-    Refusal("weight size", lambda: _layer(change=lambda l: l["weights"].__setitem__(2, tensor(values(1, 2, 2, 3)))),
-            "weights[2] needs 16 elements, got shape [1, 2, 2, 3]"),
-    Refusal("bias size", lambda: _layer(change=lambda l: l["biases"].__setitem__(3, tensor(values(3)))), "biases[3] needs 4 elements"),
-    Refusal("biases missing", lambda: _layer(change=lambda l: l.update(biases=None)), "biases must hold 4 tensors, got none"),
-    Refusal("biases not wanted", lambda: _layer(hasBiases=False), "hasBiases is False"),
-    Refusal("attention biases missing", lambda: _layer(hasAttentionBiases=True), "attentionBiases must hold 2 tensors, got none"),
-    Refusal("attention biases not wanted", lambda: _layer(rows=[tensor(values(4))] * 2), "hasAttentionBiases is False"),
-    Refusal("attention bias size", lambda: _layer(rows=[tensor(values(4)), tensor(values(5))], hasAttentionBiases=True),
-            "attentionBiases[1] needs 4 elements"),
-    Refusal("heads do not divide the keys", lambda: MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=3), "headCount"),
-    Refusal("integer weights", lambda: _layer(change=lambda l: l["weights"].__setitem__(0, tensor(np.zeros(16, np.int32)))), "weights[0]"),
+    Refusal("three weights", lambda: _layer(weights=[values(16)] * 3), "weights must hold 4 tensors, got 3"),
+    Refusal(
+        "weight size",
+        lambda: _layer(weights={2: values(1, 2, 2, 3)}),
+        "weights[2] needs 16 elements, got shape [1, 2, 2, 3]",
+    ),
+    Refusal("integer weights", lambda: _layer(weights={0: np.zeros(16, np.int32)}), "weights[0]"),
+    Refusal("bias size", lambda: _layer(biases={3: values(3)}), "biases[3] needs 4 elements"),
+    Refusal("biases missing", lambda: _layer(biases=None), "biases must hold 4 tensors, got none"),
+    Refusal("biases not wanted", lambda: _layer(biased=False), "hasBiases is False"),
+    Refusal("attention biases missing", lambda: _layer(attention_biases=True), "attentionBiases must hold 2 tensors"),
+    Refusal(
+        "attention biases not wanted", lambda: _layer(attentionBiases=[values(4)] * 2), "hasAttentionBiases is False"
+    ),
+    Refusal(
+        "attention bias size",
+        lambda: _layer(attention_biases=True, attentionBiases=[values(4), values(5)]),
+        "attentionBiases[1] needs 4 elements",
+    ),
+    Refusal(
+        "heads do not divide the keys",
+        lambda: MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=3),
+        "headCount",
+    ),
     Refusal("two sources", _short, "got 2", [_Q, _K]),
     Refusal("six sources", _short, "got 6", [_Q, _K, _K, ((2, 5), "bool"), ((1, 3, 5), "bool"), ((1, 3, 5), "bool")]),
-    Refusal("query width", _short, "the query must have the shape [batch, length, 4]", [((2, 3, 5), "float32"), _K, _K]),
+    Refusal("query width", _short, "query must have the shape [batch, length, 4]", [((2, 3, 5), "float32"), _K, _K]),
     Refusal("key width", _short, "the key", [_Q, ((2, 5, 3), "float32"), _K]),
     Refusal("value rank", _short, "the value", [_Q, _K, ((2, 5), "float32")]),
     Refusal("integer query", _short, "int32", [((2, 3, 4), "int32"), _K, _K]),
@@ -180,5 +256,5 @@ REFUSALS = [
     Refusal("attention mask shape", _short, "[1, 3, 5] or [4, 3, 5]", [_Q, _K, _K, ((2, 3, 5), "bool")]),
     Refusal("attention mask type", _short, "the attention mask", [_Q, _K, _K, ((1, 3, 5), "int32")]),
     Refusal("mask of rank 4", _short, "[1, 3, 5]", [_Q, _K, _K, ((1, 1, 3, 5), "bool")]),
-    Refusal("source of another type than the weights", _short, "weights.0 is float32", [((2, 3, 4), "float16")] * 3, at_compile=True),
+    Refusal("source unlike the weights", _short, "weights.0 is float32", [((2, 3, 4), "float16")] * 3, at_compile=True),
 ]

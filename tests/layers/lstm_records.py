@@ -11,7 +11,12 @@ from mlc_torch.layers.lstm import LSTM, MLCLSTMLayer
 from tests.layers.activation_records import FORMULAS
 from tests.layers.records import Record, Refusal, tensor, values
 
-STANDARD = [(Kind.sigmoid, 1.0, 1.0), (Kind.sigmoid, 1.0, 1.0), (Kind.tanh, 1.0, 1.0), (Kind.sigmoid, 1.0, 1.0), (Kind.tanh, 1.0, 1.0)]
+_DESCRIBED = (
+    "descriptorWithInputSize_hiddenSize_layerCount_usesBiases_batchFirst_isBidirectional_returnsSequences_dropout_"
+    "resultMode_"
+)
+_SIGMOID, _TANH = (Kind.sigmoid, 1.0, 1.0), (Kind.tanh, 1.0, 1.0)
+STANDARD = [_SIGMOID, _SIGMOID, _TANH, _SIGMOID, _TANH]
 
 
 def _function(activation):
@@ -34,8 +39,11 @@ def one_sequence(x, weights, h, c, activations):
 
 
 def stack(x, lists, layers, directions, hidden, activations=STANDARD, h0=None, c0=None, lengths=None):
-    """x [batch, time, features] to the outputs [batch, time, hidden·directions] and both states [layers, directions, batch,
-    hidden]. ``lists`` are the input, hidden, peephole and bias arrays, gate by gate."""
+    """x [batch, time, features] to the outputs [batch, time, hidden·directions] and both final states.
+
+    ``lists`` are the input, hidden, peephole and bias arrays, gate by gate; states are [layers, directions, batch,
+    hidden].
+    """
     batch, time, _ = x.shape
     h_end, c_end = np.zeros((2, layers, directions, batch, hidden))
     for layer in range(layers):
@@ -90,43 +98,62 @@ def descriptors(activations):
 
 
 def lstm(
-    name, size, inputs, hidden, result, layers=1, bidirectional=False, biased=True, peepholes=False, activations=None,
-    states=0, lengths=None, mode=Mode.output, sequences=True, batch_first=True, dropout=0.0, shape="flat image", **kw,
+    name,
+    size,
+    inputs,
+    hidden,
+    result,
+    layers=1,
+    bidirectional=False,
+    biased=True,
+    peepholes=False,
+    activations=None,
+    states=0,
+    lengths=None,
+    mode=Mode.output,
+    sequences=True,
+    batch_first=True,
+    dropout=0.0,
+    shape="flat image",
+    **kw,
 ) -> Record:
     """``size`` is (batch, time); ``states`` the batch of the initial states, 0 for none."""
     directions = 2 if bidirectional else 1
     lists = arrays(inputs, hidden, layers, directions, biased, peepholes)
-    given = dict(
-        inputSize=inputs, hiddenSize=hidden, layerCount=layers, usesBiases=biased, batchFirst=batch_first,
-        isBidirectional=bidirectional, returnsSequences=sequences, dropout=dropout, resultMode=mode,
-    )
+    given = {
+        "inputSize": inputs,
+        "hiddenSize": hidden,
+        "layerCount": layers,
+        "usesBiases": biased,
+        "batchFirst": batch_first,
+        "isBidirectional": bidirectional,
+        "returnsSequences": sequences,
+        "dropout": dropout,
+        "resultMode": mode,
+    }
 
     def swift():
         wi, wh, peep, b = tensors(lists, shape)
         more = {}
         if activations:
-            more = dict(zip(("gateActivations", "outputResultActivation"), descriptors(activations), strict=True))
+            more["gateActivations"], more["outputResultActivation"] = descriptors(activations)
         if peepholes or activations:
             more["peepholeWeights"] = peep if peepholes else None
-        return MLCLSTMLayer(
-            descriptor=MLCLSTMDescriptor(**given), inputWeights=wi, hiddenWeights=wh, biases=b if biased else None, **more
-        )
+        more["biases"] = b if biased else None
+        return MLCLSTMLayer(descriptor=MLCLSTMDescriptor(**given), inputWeights=wi, hiddenWeights=wh, **more)
 
     def objc():
         wi, wh, peep, b = tensors(lists, shape)
-        d = MLCLSTMDescriptor.descriptorWithInputSize_hiddenSize_layerCount_usesBiases_batchFirst_isBidirectional_returnsSequences_dropout_resultMode_(
-            inputs, hidden, layers, biased, batch_first, bidirectional, sequences, dropout, mode.value
-        )
-        b = b if biased else None
+        arguments = [getattr(MLCLSTMDescriptor, _DESCRIBED)(*given.values()), wi, wh, b if biased else None]
+        selector = "layerWithDescriptor_inputWeights_hiddenWeights_biases_"
+        if peepholes or activations:
+            selector = "layerWithDescriptor_inputWeights_hiddenWeights_peepholeWeights_biases_"
+            arguments.insert(3, peep if peepholes else None)
         if activations:
-            return MLCLSTMLayer.layerWithDescriptor_inputWeights_hiddenWeights_peepholeWeights_biases_gateActivations_outputResultActivation_(
-                d, wi, wh, peep if peepholes else None, b, *descriptors(activations)
-            )
-        if peepholes:
-            return MLCLSTMLayer.layerWithDescriptor_inputWeights_hiddenWeights_peepholeWeights_biases_(d, wi, wh, peep, b)
-        return MLCLSTMLayer.layerWithDescriptor_inputWeights_hiddenWeights_biases_(d, wi, wh, b)
+            selector += "gateActivations_outputResultActivation_"
+            arguments += descriptors(activations)
+        return getattr(MLCLSTMLayer, selector)(*arguments)
 
-    batch, time = size
     sources = [values(*(size if batch_first else size[::-1]), inputs, low=-1.5, high=1.5)]
     if states:
         sources += [values(layers, directions, states, hidden, seed=s, low=-1, high=1) for s in (5, 6)]
@@ -136,9 +163,8 @@ def lstm(
     def reference(x, *rest):
         x = x if batch_first else x.swapaxes(0, 1)
         h0, c0 = rest[:2] if states else (None, None)
-        y, h, c = stack(
-            x, lists, layers, directions, hidden, activations or STANDARD, h0, c0, None if lengths is None else rest[-1].ravel()
-        )
+        ends = None if lengths is None else rest[-1].ravel()
+        y, h, c = stack(x, lists, layers, directions, hidden, activations or STANDARD, h0, c0, ends)
         if not sequences:
             y = np.concatenate(list(h[-1]), 1)[:, None]
         y = y if batch_first else y.swapaxes(0, 1)
@@ -147,7 +173,13 @@ def lstm(
     return Record(name, swift, sources, result, reference, objc=objc, rtol=1e-4, atol=1e-5, **kw)
 
 
-_OWN = [(Kind.hardSigmoid, 0.3, 0.4), (Kind.softSign, 1.0, 1.0), (Kind.gelu, 1.0, 1.0), (Kind.linear, 0.5, 0.1), (Kind.tanh, 1.5, 0.5)]
+_OWN = [
+    (Kind.hardSigmoid, 0.3, 0.4),
+    (Kind.softSign, 1.0, 1.0),
+    (Kind.gelu, 1.0, 1.0),
+    (Kind.linear, 0.5, 0.1),
+    (Kind.tanh, 1.5, 0.5),
+]
 
 RECORDS = [
     lstm("one layer", (3, 4), 2, 3, (3, 4, 3), module=LSTM),
@@ -156,96 +188,189 @@ RECORDS = [
     lstm("weights of shape [input, hidden]", (2, 3), 4, 2, (2, 3, 2), shape="transposed"),
     lstm("three layers", (2, 4), 2, 3, (2, 4, 3), layers=3),
     lstm("both directions", (2, 4), 3, 2, (2, 4, 4), bidirectional=True),
-    lstm("two layers, both directions, states in and out", (2, 3), 2, 3, [(2, 3, 6), (2, 2, 2, 3), (2, 2, 2, 3)],
-         layers=2, bidirectional=True, states=2, mode=Mode.outputAndStates),
+    lstm(
+        "two layers, both directions, states in and out",
+        (2, 3),
+        2,
+        3,
+        [(2, 3, 6), (2, 2, 2, 3), (2, 2, 2, 3)],
+        layers=2,
+        bidirectional=True,
+        states=2,
+        mode=Mode.outputAndStates,
+    ),
     lstm("output and states", (3, 2), 2, 2, [(3, 2, 2), (1, 1, 3, 2), (1, 1, 3, 2)], mode=Mode.outputAndStates),
     lstm("initial states", (3, 2), 2, 2, (3, 2, 2), states=3),
     lstm("initial states of a larger batch", (2, 3), 2, 2, (2, 3, 2), layers=2, states=5),
     lstm("peepholes", (2, 4), 2, 3, (2, 4, 3), peepholes=True),
-    lstm("peepholes, two layers, both directions, no biases", (2, 3), 2, 2, (2, 3, 4), layers=2, bidirectional=True,
-         peepholes=True, biased=False),
+    lstm(
+        "peepholes, two layers, both directions, no biases",
+        (2, 3),
+        2,
+        2,
+        (2, 3, 4),
+        layers=2,
+        bidirectional=True,
+        peepholes=True,
+        biased=False,
+    ),
     lstm("own activations", (2, 3), 2, 3, (2, 3, 3), activations=_OWN),
     lstm("own activations that are the standard ones", (2, 3), 2, 3, (2, 3, 3), activations=STANDARD),
-    lstm("a scaled tanh is not the standard one", (2, 3), 2, 3, (2, 3, 3), activations=[*STANDARD[:4], (Kind.tanh, 2.0, 0.5)]),
-    lstm("own activations and peepholes, states in and out", (2, 3), 2, 2, [(2, 3, 2), (2, 1, 2, 2), (2, 1, 2, 2)],
-         layers=2, activations=_OWN, peepholes=True, states=2, mode=Mode.outputAndStates),
+    lstm(
+        "a scaled tanh is not the standard one",
+        (2, 3),
+        2,
+        3,
+        (2, 3, 3),
+        activations=[*STANDARD[:4], (Kind.tanh, 2.0, 0.5)],
+    ),
+    lstm(
+        "own activations and peepholes, states in and out",
+        (2, 3),
+        2,
+        2,
+        [(2, 3, 2), (2, 1, 2, 2), (2, 1, 2, 2)],
+        layers=2,
+        activations=_OWN,
+        peepholes=True,
+        states=2,
+        mode=Mode.outputAndStates,
+    ),
     lstm("lengths", (3, 4), 2, 3, (3, 4, 3), lengths=[4, 2, 1]),
-    lstm("lengths, unsorted, none and too many", (4, 3), 2, 2, [(4, 3, 2), (1, 1, 4, 2), (1, 1, 4, 2)],
-         lengths=[1, 0, 9, -2], mode=Mode.outputAndStates),
+    lstm(
+        "lengths, unsorted, none and too many",
+        (4, 3),
+        2,
+        2,
+        [(4, 3, 2), (1, 1, 4, 2), (1, 1, 4, 2)],
+        lengths=[1, 0, 9, -2],
+        mode=Mode.outputAndStates,
+    ),
     lstm("lengths as a column, of a larger batch", (2, 3), 2, 2, (2, 3, 2), lengths=[[3], [1], [2]]),
-    lstm("lengths, two layers, both directions, states in and out", (3, 4), 2, 2, [(3, 4, 4), (2, 2, 3, 2), (2, 2, 3, 2)],
-         layers=2, bidirectional=True, states=3, lengths=[4, 3, 1], mode=Mode.outputAndStates),
-    lstm("lengths, peepholes, own activations, both directions", (2, 3), 2, 2, (2, 3, 4), bidirectional=True,
-         activations=_OWN, peepholes=True, lengths=[3, 2]),
+    lstm(
+        "lengths, two layers, both directions, states in and out",
+        (3, 4),
+        2,
+        2,
+        [(3, 4, 4), (2, 2, 3, 2), (2, 2, 3, 2)],
+        layers=2,
+        bidirectional=True,
+        states=3,
+        lengths=[4, 3, 1],
+        mode=Mode.outputAndStates,
+    ),
+    lstm(
+        "lengths, peepholes, own activations, both directions",
+        (2, 3),
+        2,
+        2,
+        (2, 3, 4),
+        bidirectional=True,
+        activations=_OWN,
+        peepholes=True,
+        lengths=[3, 2],
+    ),
     lstm("last output", (3, 4), 2, 3, (3, 1, 3), sequences=False),
     lstm("last output, both directions", (3, 4), 2, 3, (3, 1, 6), layers=2, bidirectional=True, sequences=False),
-    lstm("last output, lengths, both directions, states", (3, 4), 2, 2, [(3, 1, 4), (1, 2, 3, 2), (1, 2, 3, 2)],
-         bidirectional=True, lengths=[4, 2, 1], sequences=False, mode=Mode.outputAndStates),
+    lstm(
+        "last output, lengths, both directions, states",
+        (3, 4),
+        2,
+        2,
+        [(3, 1, 4), (1, 2, 3, 2), (1, 2, 3, 2)],
+        bidirectional=True,
+        lengths=[4, 2, 1],
+        sequences=False,
+        mode=Mode.outputAndStates,
+    ),
     lstm("time first", (2, 4), 3, 2, (4, 2, 2), batch_first=False),
-    lstm("time first, lengths, both directions, states", (2, 3), 3, 2, [(3, 2, 4), (1, 2, 2, 2), (1, 2, 2, 2)],
-         batch_first=False, bidirectional=True, states=2, lengths=[3, 2], mode=Mode.outputAndStates),
+    lstm(
+        "time first, lengths, both directions, states",
+        (2, 3),
+        3,
+        2,
+        [(3, 2, 4), (1, 2, 2, 2), (1, 2, 2, 2)],
+        batch_first=False,
+        bidirectional=True,
+        states=2,
+        lengths=[3, 2],
+        mode=Mode.outputAndStates,
+    ),
     lstm("time first, last output", (2, 4), 3, 2, (1, 2, 4), batch_first=False, bidirectional=True, sequences=False),
     lstm("dropout outside training", (2, 3), 2, 2, (2, 3, 2), layers=2, dropout=0.5),
     lstm("one layer has no gap to drop in", (2, 3), 2, 2, (2, 3, 2), dropout=0.5, training=True),
 ]
 
 
-def _layer(inputs=2, hidden=3, layers=1, biased=True, change=lambda lists: None, more=None, **kw):
-    d = MLCLSTMDescriptor(inputSize=inputs, hiddenSize=hidden, layerCount=layers, usesBiases=biased, batchFirst=True,
-                          returnsSequences=True, dropout=0.0, **({"isBidirectional": False} | kw))
-    wi, wh, peep, b = lists = tensors(arrays(inputs, hidden, layers, 2 if kw.get("isBidirectional") else 1))
-    change(lists)
-    return MLCLSTMLayer(descriptor=d, inputWeights=lists[0], hiddenWeights=lists[1], biases=lists[3], **(more(lists) if more else {}))
-
-
-def _wrong(kind, index, *shape):
-    def change(lists):
-        lists[kind][index] = tensor(values(*shape))
-    return change
-
-
-def _drop(kind):
-    def change(lists):
-        del lists[kind][-1]
-    return change
+def _layer(layers=1, biased=True, bidirectional=False, more=None, **lists):
+    """An LSTM from 2 to 3 features; ``biases={3: array}`` replaces one tensor, a number keeps so many, None all."""
+    d = MLCLSTMDescriptor(
+        inputSize=2, hiddenSize=3, layerCount=layers, usesBiases=biased, isBidirectional=bidirectional, dropout=0.0
+    )
+    names = ("inputWeights", "hiddenWeights", "peepholeWeights", "biases")
+    given = dict(zip(names, tensors(arrays(2, 3, layers, 2 if bidirectional else 1)), strict=True))
+    if "peepholeWeights" not in lists:
+        del given["peepholeWeights"]
+    for name, change in lists.items():
+        if isinstance(change, dict):
+            for index, array in change.items():
+                given[name][index] = tensor(array)
+        else:
+            given[name] = None if change is None else given[name][:change]
+    return MLCLSTMLayer(descriptor=d, **given, **(more or {}))
 
 
 def _activations(count, kind=Kind.tanh, **numbers):
     made = MLCActivationDescriptor(type=kind, **numbers)
-    return lambda lists: {"peepholeWeights": None, "gateActivations": [made] * count, "outputResultActivation": made}
+    return {"gateActivations": [made] * count, "outputResultActivation": made}
 
 
 _X = ((2, 4, 2), "float32")
 _H = ((1, 1, 2, 3), "float32")
 
 REFUSALS = [
-    Refusal("too few input weights", lambda: _layer(change=_drop(0)), "inputWeights must hold 4 tensors, got 3"),
-    Refusal("too few hidden weights", lambda: _layer(layers=2, change=_drop(1)), "hiddenWeights must hold 8 tensors, got 7"),
-    Refusal("too few for both directions", lambda: _layer(change=lambda lists: lists[0].__delitem__(slice(4, 8)),
-                                                          isBidirectional=True), "inputWeights must hold 8 tensors, got 4"),
-    Refusal("input weight size", lambda: _layer(change=_wrong(0, 2, 1, 7)), "inputWeights[2] needs 6 elements, got shape [1, 7]"),
-    Refusal("input weight size of layer 1", lambda: _layer(layers=2, change=_wrong(0, 5, 3, 2)),
-            "inputWeights[5] needs 9 elements"),
-    Refusal("hidden weight size", lambda: _layer(change=_wrong(1, 0, 3, 2)), "hiddenWeights[0] needs 9 elements"),
-    Refusal("bias size", lambda: _layer(change=_wrong(3, 3, 2)), "biases[3] needs 3 elements"),
-    Refusal("biases missing", lambda: _layer(change=lambda lists: lists.__setitem__(3, None)),
-            "biases must hold 4 tensors, got none"),
-    Refusal("biases not wanted", lambda: _layer(biased=False), "usesBiases"),
-    Refusal("peephole count", lambda: _layer(more=lambda lists: {"peepholeWeights": lists[2][:3]}),
-            "peepholeWeights must hold 4 tensors, got 3"),
-    Refusal("peephole size", lambda: _layer(more=lambda lists: {"peepholeWeights": lists[1]}), "peepholeWeights[0] needs 3 elements"),
-    Refusal("integer weights", lambda: _layer(change=lambda lists: lists[0].__setitem__(
-        1, tensor(np.zeros(6, np.int32)))), "inputWeights[1]"),
-    Refusal("three activations", lambda: _layer(more=_activations(3)), "gateActivations"),
-    Refusal("impossible activation", lambda: _layer(more=_activations(4, Kind.celu, a=0.0)), "must not be 0"),
+    Refusal("few input weights", lambda: _layer(inputWeights=3), "inputWeights must hold 4 tensors, got 3"),
+    Refusal("few hidden weights", lambda: _layer(2, hiddenWeights=7), "hiddenWeights must hold 8 tensors, got 7"),
+    Refusal(
+        "weights for one direction of two",
+        lambda: _layer(bidirectional=True, inputWeights=4),
+        "inputWeights must hold 8 tensors, got 4",
+    ),
+    Refusal(
+        "input weight size",
+        lambda: _layer(inputWeights={2: values(1, 7)}),
+        "inputWeights[2] needs 6 elements, got shape [1, 7]",
+    ),
+    Refusal(
+        "input weight size of layer 1",
+        lambda: _layer(2, inputWeights={5: values(3, 2)}),
+        "inputWeights[5] needs 9 elements",
+    ),
+    Refusal("hidden weight size", lambda: _layer(hiddenWeights={0: values(3, 2)}), "hiddenWeights[0] needs 9 elements"),
+    Refusal("integer weights", lambda: _layer(inputWeights={1: np.zeros(6, np.int32)}), "inputWeights[1]"),
+    Refusal("bias size", lambda: _layer(biases={3: values(2)}), "biases[3] needs 3 elements"),
+    Refusal("biases missing", lambda: _layer(biases=None), "biases must hold 4 tensors, got none"),
+    Refusal("biases not wanted", lambda: _layer(biased=False), "usesBiases is False"),
+    Refusal("few peepholes", lambda: _layer(peepholeWeights=3), "peepholeWeights must hold 4 tensors, got 3"),
+    Refusal(
+        "peephole size",
+        lambda: _layer(peepholeWeights={0: values(3, 3)}),
+        "peepholeWeights[0] needs 3 elements, got shape [3, 3]",
+    ),
+    Refusal("three activations", lambda: _layer(peepholeWeights=None, more=_activations(3)), "gateActivations"),
+    Refusal(
+        "impossible activation",
+        lambda: _layer(peepholeWeights=None, more=_activations(4, Kind.celu, a=0.0)),
+        "must not be 0",
+    ),
     Refusal("five sources", _layer, "got 5", [_X, _H, _H, ((2,), "int32"), ((2,), "int32")]),
     Refusal("rank", _layer, "[batch, time, features]", [((2, 2), "float32")]),
     Refusal("features", _layer, "3 features, the LSTM takes 2", [((2, 4, 3), "float32")]),
     Refusal("integer input", _layer, "int32", [((2, 4, 2), "int32")]),
     Refusal("float lengths", _layer, "lengths", [_X, ((2,), "float32")]),
     Refusal("too few lengths", _layer, "2 sequences", [_X, ((1,), "int32")]),
-    Refusal("state shape", _layer, "h0 must be [layers, directions, batch, hidden] = [1, 1, 2, 3]", [_X, ((1, 2, 3), "float32"), _H]),
+    Refusal("state shape", _layer, "batch, hidden] = [1, 1, 2, 3], got [1, 2, 3]", [_X, ((1, 2, 3), "float32"), _H]),
     Refusal("state too small a batch", _layer, "c0 must be", [_X, _H, ((1, 1, 1, 3), "float32")]),
     Refusal("state type", _layer, "c0 must be float32", [_X, _H, ((1, 1, 2, 3), "float16")]),
-    Refusal("source of another type than the weights", _layer, "inputWeights.0 is float32", [((2, 4, 2), "float16")], at_compile=True),
+    Refusal("source unlike the weights", _layer, "Weights.0 is float32", [((2, 4, 2), "float16")], at_compile=True),
 ]

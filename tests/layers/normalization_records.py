@@ -93,7 +93,7 @@ def batch(name, shape, training, affine="gb", momentum=None, **kw) -> Record:
         objc=objc,
         training=training,
         module=BatchNorm,
-        **{"atol": 1e-5, "gradient": training, **kw},  # in inference see test_normalization.py
+        **{"atol": 1e-5, **kw},
     )
 
 
@@ -130,7 +130,7 @@ def instance(name, shape, training, affine="gb", momentum=None, running=False, *
         objc=objc,
         training=training,
         module=InstanceNorm,
-        **{"atol": 1e-5, "gradient": training or not running, **kw},
+        **{"atol": 1e-5, **kw},
     )
 
 

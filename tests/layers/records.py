@@ -74,7 +74,7 @@ _TYPES = {"float32": 1, "float16": 3, "bool": 4, "int64": 5, "int32": 7, "int8":
 
 def tensor(array: Array, shape: Sequence[int] | None = None) -> MLCTensor:
     """An ``MLCTensor`` that holds a copy of ``array``, so that records do not train each other's weights."""
-    array = np.array(array)
+    array = np.array(array, order="C")
     data = MLCTensorData(bytesNoCopy=array, length=array.nbytes)
     made = MLCTensor(shape=list(shape or array.shape), data=data, dataType=_TYPES[array.dtype.name])
     assert made is not None

@@ -19,8 +19,14 @@ from tests.layers.records import booleans, tensor, values
 
 def make(model=6, heads=2, biased=True, attention_biases=False, zero=False, dropout=0.0):
     d = MLCMultiheadAttentionDescriptor(
-        modelDimension=model, keyDimension=model, valueDimension=model, headCount=heads, dropout=dropout,
-        hasBiases=biased, hasAttentionBiases=attention_biases, addsZeroAttention=zero,
+        modelDimension=model,
+        keyDimension=model,
+        valueDimension=model,
+        headCount=heads,
+        dropout=dropout,
+        hasBiases=biased,
+        hasAttentionBiases=attention_biases,
+        addsZeroAttention=zero,
     )
     weights, biases, rows = arrays(model, model, model)
     return MLCMultiheadAttentionLayer(
@@ -57,10 +63,19 @@ _EACH = booleans(6, 4, 5, seed=3)
 _EACH[:, :, 0] = False
 
 
-@pytest.mark.parametrize("biased, attention_biases, zero", [(True, False, False), (False, True, False), (True, True, True)])
 @pytest.mark.parametrize(
-    "key_mask, mask",
-    [(None, None), (_KEYS, None), (None, _EACH), (None, values(6, 4, 5, seed=4)), (_KEYS, _EACH), (None, values(1, 4, 5, seed=5))],
+    ("biased", "attention_biases", "zero"), [(True, False, False), (False, True, False), (True, True, True)]
+)
+@pytest.mark.parametrize(
+    ("key_mask", "mask"),
+    [
+        (None, None),
+        (_KEYS, None),
+        (None, _EACH),
+        (None, values(6, 4, 5, seed=4)),
+        (_KEYS, _EACH),
+        (None, values(1, 4, 5, seed=5)),
+    ],
 )
 def test_torch_attention_gives_the_same(biased, attention_biases, zero, key_mask, mask, torch_device):
     options = {"biased": biased, "attention_biases": attention_biases, "zero": zero}
@@ -142,7 +157,8 @@ def test_dropout_draws_anew_in_training_and_rests_otherwise():
 def test_parameters_are_the_tensors_own_memory():
     layer = make(attention_biases=True)
     roles = [use.role for use in layer.parameter_uses]
-    assert roles == [f"{kind}.{n}" for n in range(4) for kind in ("weights", "biases")] + ["attentionBiases.0", "attentionBiases.1"]
+    projections = [f"{kind}.{n}" for n in range(4) for kind in ("weights", "biases")]
+    assert roles == [*projections, "attentionBiases.0", "attentionBiases.1"]
     with torch.no_grad():
         layer.module.value_weight.fill_(3)
         layer.module.key_row.fill_(4)
@@ -163,8 +179,16 @@ def test_properties():
 
 def test_one_tensor_for_every_projection_adds_its_gradients():
     weights = tensor(values(4, 4, low=-0.5, high=0.5))
-    d = MLCMultiheadAttentionDescriptor(modelDimension=4, keyDimension=4, valueDimension=4, headCount=2, dropout=0.0,
-                                        hasBiases=False, hasAttentionBiases=False, addsZeroAttention=False)
+    d = MLCMultiheadAttentionDescriptor(
+        modelDimension=4,
+        keyDimension=4,
+        valueDimension=4,
+        headCount=2,
+        dropout=0.0,
+        hasBiases=False,
+        hasAttentionBiases=False,
+        addsZeroAttention=False,
+    )
     layer = MLCMultiheadAttentionLayer(descriptor=d, weights=[weights] * 4, biases=None, attentionBiases=None)
     given = sources(2, 3, 3, 4)
     layer.module(*given).sum().backward()
@@ -181,18 +205,20 @@ def test_one_tensor_for_every_projection_adds_its_gradients():
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_it_can_be_traced_with_its_gradient(masked):
-    module = make().module
+def test_it_can_be_traced_with_its_gradient(masked, torch_device):
+    module = copy.deepcopy(make().module).to(torch_device)
     names, parameters = zip(*module.named_parameters(), strict=True)
-    masks = [torch.from_numpy(_KEYS)] * masked
+    masks = [torch.from_numpy(_KEYS).to(torch_device)] * masked
+    given = [s.to(torch_device) for s in sources()]
 
     def step(q, k, v, *weights):
         result = torch.func.functional_call(module, dict(zip(names, weights, strict=True)), (q, k, v, *masks))
         return torch.autograd.grad(result.square().sum(), weights)
 
-    traced = make_fx(step)(*sources(), *parameters)
-    fresh = [s.flip(0) for s in sources()]
-    for a, b in zip(traced(*fresh, *parameters), step(*fresh, *parameters), strict=True):
+    traced = make_fx(step)(*given, *parameters)
+    fresh = [s.flip(0) for s in given]
+    others = [(p.detach() * 0.7 + 0.1).requires_grad_() for p in parameters]
+    for a, b in zip(traced(*fresh, *others), step(*fresh, *others), strict=True):
         torch.testing.assert_close(a, b)
 
 

@@ -25,8 +25,17 @@ STANDARD = (torch.sigmoid, torch.sigmoid, torch.tanh, torch.sigmoid, torch.tanh)
 
 
 def make(inputs=3, hidden=4, layers=2, bidirectional=False, biased=True, dropout=0.0, mode=Mode.outputAndStates, **kw):
-    d = MLCLSTMDescriptor(inputSize=inputs, hiddenSize=hidden, layerCount=layers, usesBiases=biased, batchFirst=True,
-                          isBidirectional=bidirectional, returnsSequences=True, dropout=dropout, resultMode=mode)
+    d = MLCLSTMDescriptor(
+        inputSize=inputs,
+        hiddenSize=hidden,
+        layerCount=layers,
+        usesBiases=biased,
+        batchFirst=True,
+        isBidirectional=bidirectional,
+        returnsSequences=True,
+        dropout=dropout,
+        resultMode=mode,
+    )
     wi, wh, _, b = tensors(arrays(inputs, hidden, layers, 2 if bidirectional else 1))
     return MLCLSTMLayer(descriptor=d, inputWeights=wi, hiddenWeights=wh, biases=b if biased else None, **kw)
 
@@ -86,8 +95,9 @@ def test_any_size(data):
     sources = [x] if lengths is None else [x, np.array(lengths, np.int32)]
     got = layer.module(*map(torch.from_numpy, sources))
     directions = 2 if bidirectional else 1
-    want = stack(x.astype(float), arrays(inputs, hidden, layers, directions), layers, directions, hidden,
-                 lengths=lengths)
+    want = stack(
+        x.astype(float), arrays(inputs, hidden, layers, directions), layers, directions, hidden, lengths=lengths
+    )
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a.detach().numpy(), b, rtol=1e-4, atol=1e-5)
 
@@ -96,7 +106,8 @@ def test_any_size(data):
 
 
 def _sequence(device, dtype=torch.float64, time=5, batch=3, inputs=2, hidden=4):
-    shapes = [(time, batch, inputs), (4 * hidden, inputs), (4 * hidden, hidden), (4 * hidden,), (batch, hidden), (batch, hidden)]
+    gates, state = 4 * hidden, (batch, hidden)
+    shapes = [(time, batch, inputs), (gates, inputs), (gates, hidden), (gates,), state, state]
     return [
         torch.from_numpy(values(*shape, seed=n, low=-1, high=1)).to(device, dtype).requires_grad_()
         for n, shape in enumerate(shapes)
@@ -113,7 +124,7 @@ def test_the_plain_way_and_the_general_loop_agree_in_values_and_gradients(torch_
 
     def run(**kw):
         results = lstm_sequence(x, wi, wh, b, h0, c0, reverse=reverse, **kw)
-        loss = sum((r * torch.linspace(-1, 1, r.numel(), device=r.device, dtype=r.dtype).view_as(r)).sum() for r in results)
+        loss = sum((r * torch.linspace(-1, 1, r.numel()).to(r).view_as(r)).sum() for r in results)
         return [*results, *torch.autograd.grad(loss, wanted)]
 
     with warnings.catch_warnings():
@@ -230,11 +241,17 @@ def test_properties():
 
 def test_the_peephole_of_the_cell_gate_is_held_but_not_read():
     wi, wh, peep, b = tensors(arrays(2, 3, 1, 1, peepholes=True))
-    layer = MLCLSTMLayer(descriptor=MLCLSTMDescriptor(inputSize=2, hiddenSize=3, layerCount=1), inputWeights=wi,
-                         hiddenWeights=wh, peepholeWeights=peep, biases=b)
+    layer = MLCLSTMLayer(
+        descriptor=MLCLSTMDescriptor(inputSize=2, hiddenSize=3, layerCount=1),
+        inputWeights=wi,
+        hiddenWeights=wh,
+        peepholeWeights=peep,
+        biases=b,
+    )
     assert [p.tensor for p in layer.peepholeWeightsParameters] == layer.peepholeWeights == peep
     layer.module(torch.from_numpy(values(2, 3, 2))).sum().backward()
-    assert [bool(getattr(layer.module, f"peepholeWeights_{n}").grad.any()) for n in range(4)] == [True, True, False, True]
+    grads = [getattr(layer.module, f"peepholeWeights_{n}").grad for n in range(4)]
+    assert [bool(grad.any()) for grad in grads] == [True, True, False, True]
 
 
 # Dropout
@@ -275,18 +292,19 @@ def test_dropout_draws_anew_in_training_and_rests_otherwise():
 
 
 @pytest.mark.parametrize("lengths", [False, True])
-def test_it_can_be_traced_with_its_gradient(lengths):
-    module = make(bidirectional=True, mode=Mode.output).module
+def test_it_can_be_traced_with_its_gradient(lengths, torch_device):
+    module = copy.deepcopy(make(bidirectional=True, mode=Mode.output).module).to(torch_device)
     names, parameters = zip(*module.named_parameters(), strict=True)
-    extra = [torch.tensor([4, 2], dtype=torch.int32)] * lengths
+    extra = [torch.tensor([4, 2], dtype=torch.int32, device=torch_device)] * lengths
 
     def step(x, *weights):
         result = torch.func.functional_call(module, dict(zip(names, weights, strict=True)), (x, *extra))
         return torch.autograd.grad(result.square().sum(), weights)
 
-    traced = make_fx(step)(torch.from_numpy(values(2, 4, 3)), *parameters)
-    x = torch.from_numpy(values(2, 4, 3, seed=9))
-    for a, b in zip(traced(x, *parameters), step(x, *parameters), strict=True):
+    traced = make_fx(step)(torch.from_numpy(values(2, 4, 3)).to(torch_device), *parameters)
+    x = torch.from_numpy(values(2, 4, 3, seed=9)).to(torch_device)
+    others = [(p.detach() * 0.7 + 0.1).requires_grad_() for p in parameters]
+    for a, b in zip(traced(x, *others), step(x, *others), strict=True):
         torch.testing.assert_close(a, b)
 
 

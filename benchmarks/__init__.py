@@ -1,0 +1,1 @@
+"""Compares mlc_torch with hand-written PyTorch in one run, as ratios."""

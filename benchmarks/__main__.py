@@ -1,0 +1,157 @@
+"""``python -m benchmarks``: interleaved rounds of every contender on every workload; ratios to the hand-written loop."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import platform
+import random
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.workloads import WORKLOADS, HandWritten, MLCompute, Workload
+
+BASE = "hand-written"
+
+
+def contenders(inductor: bool, compiled: bool) -> dict[str, Callable[[Workload, torch.device], Any]]:
+    made: dict[str, Callable[[Workload, torch.device], Any]] = {
+        BASE: HandWritten,
+        "hand-written, fused optimizer": lambda w, d: HandWritten(w, d, fused=True),
+        "mlc_torch, one call": MLCompute,
+        "mlc_torch, three phases": lambda w, d: MLCompute(w, d, phases=True),
+    }
+    if compiled:
+        made["torch.compile"] = lambda w, d: HandWritten(w, d, fused=True, compiled=True)
+    if inductor:
+        made["mlc_torch, use_inductor"] = lambda w, d: MLCompute(w, d, inductor=True)
+        made["mlc_torch, use_inductor, three phases"] = lambda w, d: MLCompute(w, d, inductor=True, phases=True)
+    return made
+
+
+def synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def block(contender: Any, steps: int, device: torch.device) -> float:
+    """Seconds a step over ``steps`` steps."""
+    synchronize(device)
+    begin = time.perf_counter()
+    for number in range(steps):
+        contender.step(number)
+    synchronize(device)
+    return (time.perf_counter() - begin) / steps
+
+
+def measure(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Median and spread of the ratio to the hand-written loop, over rounds that each run everything once."""
+    running, steps, compile_seconds = {}, {}, {}
+    for name, make in contenders(options.inductor, options.compile).items():
+        if not workload.trains and ("fused" in name or "phases" in name):
+            continue
+        begin = time.perf_counter()
+        try:
+            running[name] = make(workload, device)
+            for number in range(3):
+                running[name].step(number)
+            synchronize(device)
+        except Exception as error:  # noqa: BLE001 - one contender that cannot run must not end the comparison
+            print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
+            running.pop(name, None)
+            continue
+        compile_seconds[name] = time.perf_counter() - begin
+        once = max(block(running[name], 2, device), 1e-7)
+        steps[name] = max(1, min(2000, round(options.block / once)))
+    times: dict[str, list[float]] = {name: [] for name in running}
+    order = list(running)
+    shuffle = random.Random(0)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(options.rounds):
+            shuffle.shuffle(order)
+            for name in order:
+                times[name].append(block(running[name], steps[name], device))
+    finally:
+        gc.enable()
+    found = {}
+    for name, own in times.items():
+        ratios = sorted(a / b for a, b in zip(own, times[BASE], strict=True))
+        quarter = len(ratios) // 4
+        found[name] = {
+            "ratio": statistics.median(ratios),
+            "low": ratios[quarter],
+            "high": ratios[-1 - quarter],
+            "seconds": statistics.median(own),
+            "build": compile_seconds[name],
+        }
+    return found
+
+
+def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Rows are contenders, columns workloads; each cell is the median ratio and its middle half."""
+    names = list(dict.fromkeys(name for of_workload in results.values() for name in of_workload))
+    head = ["ratio to hand-written", *results]
+    rows = [[f"{BASE}, milliseconds", *(f"{r[BASE]['seconds'] * 1e3:.3f}" for r in results.values())]]
+    for name in names:
+        if name == BASE:
+            continue
+        row = [name]
+        for of_workload in results.values():
+            cell = of_workload.get(name)
+            row.append(f"{cell['ratio']:.3f} ({cell['low']:.2f}-{cell['high']:.2f})" if cell else "")
+        rows.append(row)
+    widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) + " |" for r in [head, *rows]]
+    lines.insert(1, "| " + " | ".join("-" * w for w in widths) + " |")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="names, separated by commas")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--block", type=float, default=0.15, help="seconds a contender runs at a time")
+    parser.add_argument("--inductor", action="store_true", help="measure the higher gear too")
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile too")
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--picture", type=Path, help="draw the ratios into this SVG or PNG")
+    options = parser.parse_args(arguments)
+    device = torch.device(options.device)
+    warnings.simplefilter("ignore")
+    logging.getLogger("mlc_torch").setLevel(logging.ERROR)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    machine = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} threads"
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {device.type}: {machine}")
+    results = {}
+    for name in options.workloads.split(","):
+        results[name] = measure(WORKLOADS[name], device, options)
+        shown = ", ".join(f"{n} {r['ratio']:.3f}" for n, r in results[name].items() if n != BASE)
+        print(f"{name}: {shown}", flush=True)
+    print("\n" + table(results))
+    made = {"torch": torch.__version__, "device": device.type, "machine": machine, "results": results}
+    if options.json:
+        options.json.write_text(json.dumps(made, indent=1))
+    if options.picture:
+        from benchmarks.picture import draw
+
+        draw(made, options.picture)
+    return made
+
+
+if __name__ == "__main__":
+    main()

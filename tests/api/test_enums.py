@@ -1,0 +1,150 @@
+"""Enumerations and option sets: raw values, what an argument accepts, the framework's own words for a case."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import mlc_torch as mlc
+from mlc_torch.coverage.api import api
+from mlc_torch.enums import FUNCTIONS
+from mlc_torch.spelling.arguments import converter
+
+ENUMS = {name: getattr(mlc, name) for name in api()["enums"] if name not in ("MLCPaddingPolicy", "MLCPoolingType")}
+OPTIONS = {name: getattr(mlc, name) for name in api()["option_sets"]}
+
+# behaviour.md, section I: eleven of these lists were also seen by another project's tests on devices.
+WORDS = {
+    "MLCActivationType": "None, ReLU, Linear, Sigmoid, Hard Sigmoid, Tanh, Absolute, Soft Plus, Soft Sign, ELU, ReLUN, "
+    "Log Sigmoid, SELU, CELU, Hard Shrink, Soft Shrink, Tanh Shrink, Threshold, GELU, HardSwish, Clamp",
+    "MLCArithmeticOperation": "Add, Subtract, Multiply, Divide, Floor, Round, Ceil, Sqrt, Rsqrt, Sin, Cos, Tan, Asin, "
+    "Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Pow, Exp, Exp2, Log, Log2, MultiplyNoNaN, DivideNoNaN, "
+    "ElementwiseMin, ElementwiseMax",
+    "MLCComparisonOperation": "Equal, Not Equal, Less, Greater, Less or Equal, Greater or Equal, Logical AND, "
+    "Logical OR, Logical NOT, Logical NAND, Logical NOR, Logical XOR",
+    "MLCLossType": "Absolute Error, Mean Squared Error, Softmax Cross Entropy, Sigmoid Cross Entropy, "
+    "Categorical Cross Entropy, Hinge, Huber, Cosine Distance, Log",
+    "MLCReductionType": "None, Sum, Mean, Max, Min, Arg Max, Arg Min, L1Norm, Any, All",
+    "MLCPaddingType": "Zero, Reflect, Symmetric, Constant",
+    "MLCPaddingPolicy": "Same, Valid, Use Padding Size",
+    "MLCConvolutionType": "Standard, Transposed, Depthwise",
+    "MLCPoolingType": "Max, Average, L2 Norm",
+    "MLCSoftmaxOperation": "Softmax, Log Softmax",
+    "MLCSampleMode": "Nearest, Linear",
+    "MLCLSTMResultMode": "Output, Output and States",
+    "MLCGradientClippingType": "By Value, By Norm, By Global Norm",
+}
+
+
+@pytest.mark.parametrize("name", ENUMS)
+def test_raw_values(name):
+    cls = ENUMS[name]
+    for case in api()["enums"][name].values():
+        if case["swift"] is None:
+            assert cls(rawValue=case["raw"]) is None
+            continue
+        member = getattr(cls, case["swift"])
+        assert member.rawValue == member == case["raw"]
+        assert cls(rawValue=case["raw"]) is member
+    assert cls(rawValue=9999) is None
+    assert cls(rawValue=-1) is None
+    with pytest.raises(ValueError, match="9999"):
+        cls(9999)
+    for wrong in ("1", 1.0, True, None):
+        with pytest.raises(TypeError, match="rawValue"):
+            cls(rawValue=wrong)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option_sets_accept_a_member_a_list_or_nothing(name):
+    cls = OPTIONS[name]
+    convert = converter(name)
+    first, second, *_ = cls
+    assert convert([]) == cls(0) and convert(first) is first
+    assert convert([first, second]) == convert((second, first)) == convert({first, second}) == first | second
+    assert convert([first, first]) == first
+    assert convert(3) == first | second
+    assert cls(rawValue=0) == cls(0) and cls(rawValue=3).rawValue == 3
+    assert convert(2**40).rawValue == 2**40  # Swift keeps bits it does not know
+    for wrong in ("synchronous", 1.5, True, None, -1, mlc.MLCDataType.float32, [1.5]):
+        with pytest.raises(TypeError, match=name):
+            convert(wrong)
+
+
+def test_an_argument_takes_a_case_or_its_raw_value_but_no_other_enumeration():
+    convert = converter("MLCDataType")
+    assert convert(1) is convert(mlc.MLCDataType.float32) is mlc.MLCDataType.float32
+    for wrong in (mlc.MLCLossType.meanSquaredError, "float32", 1.0, True, None):
+        with pytest.raises(TypeError, match="MLCDataType"):
+            convert(wrong)
+    assert mlc.MLCTensor(shape=[2], dataType=2) is None
+    assert "2 is no MLCDataType; there is float32 (1)" in str(mlc.last_refusal())
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_debug_descriptions(name):
+    cases = [case["raw"] for case in api()["enums"][name].values()]
+    words = WORDS[name].split(", ")
+    assert [FUNCTIONS[f"{name}DebugDescription"](raw) for raw in sorted(cases)] == words
+    assert getattr(mlc, f"{name}DebugDescription")(9999) is None
+    assert [getattr(mlc, name)(raw).debugDescription for raw in sorted(cases)] == words
+    for wrong in ("0", 0.5, None, True):
+        with pytest.raises(TypeError, match=name):
+            FUNCTIONS[f"{name}DebugDescription"](wrong)
+
+
+def test_the_thirteen_functions():
+    assert set(FUNCTIONS) == set(api()["functions"]) == {f"{name}DebugDescription" for name in WORDS}
+    assert mlc.MLCPaddingPolicyDebugDescription(mlc.MLCPaddingPolicy.sized(y=1, x=2)) == "Use Padding Size"
+
+
+def test_padding_policies():
+    sized = mlc.MLCPaddingPolicy.sized(y=1, x=2)
+    assert sized.payload == (1, 2) and sized.payload.x == 2 and sized.sizes == (1, 2)
+    assert sized == mlc.MLCPaddingPolicy.sized(x=2, y=1) != mlc.MLCPaddingPolicy.sized(y=2, x=1)
+    assert len({sized, mlc.MLCPaddingPolicy.sized(y=1, x=2), mlc.MLCPaddingPolicy.same}) == 2
+    assert mlc.MLCPaddingPolicy.same != mlc.MLCPaddingPolicy.valid
+    assert mlc.MLCPaddingPolicy.same.sizes == (0, 0)
+    assert repr(sized) == "MLCPaddingPolicy.sized(y=1, x=2)" and repr(mlc.MLCPaddingPolicy.same).endswith(".same")
+    for wrong in ({"y": 1}, {"y": 1, "x": 1.5}, {"y": True, "x": 1}):
+        with pytest.raises(TypeError):
+            mlc.MLCPaddingPolicy.sized(**wrong)
+    with pytest.raises(AttributeError, match="immutable"):
+        sized.rawValue = 1
+    with pytest.raises(ValueError, match="7"):
+        mlc.MLCPaddingPolicy(7)
+
+
+def test_pooling_types():
+    average = mlc.MLCPoolingType.average
+    assert average.countIncludesPadding is False
+    assert average(countIncludesPadding=True).countIncludesPadding is True
+    assert average() == average == average(countIncludesPadding=False) != average(countIncludesPadding=True)
+    assert [t.rawValue for t in (mlc.MLCPoolingType.max, average, mlc.MLCPoolingType.l2Norm)] == [1, 2, 3]
+    with pytest.raises(TypeError, match="carries no values"):
+        mlc.MLCPoolingType.max(countIncludesPadding=True)
+    with pytest.raises(TypeError, match="countIncludesPadding"):
+        average(countIncludesPadding=1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        mlc.MLCDataType.float16,
+        mlc.MLCExecutionOptions.synchronous | mlc.MLCExecutionOptions.profiling,
+        mlc.MLCPaddingPolicy.sized(y=1, x=2),
+        mlc.MLCPoolingType.average(countIncludesPadding=True),
+    ],
+)
+def test_copies_and_pickles(value):
+    for made in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
+        assert made == value and type(made) is type(value)
+
+
+def test_reprs_can_be_read():
+    assert repr(mlc.MLCDataType.float32) == str(mlc.MLCDataType.float32) == "MLCDataType.float32"
+    options = mlc.MLCExecutionOptions.synchronous | mlc.MLCExecutionOptions.profiling
+    assert repr(options) == "MLCExecutionOptions([synchronous, profiling])"
+    assert repr(mlc.MLCExecutionOptions(0)) == "MLCExecutionOptions([])"

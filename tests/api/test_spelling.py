@@ -1,0 +1,389 @@
+"""One declaration, many spellings: labels, selectors, defaults, help, and the errors that say what exists."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import pickle
+import subprocess
+import sys
+import timeit
+
+import numpy as np
+import pytest
+
+import mlc_torch
+from mlc_torch import MLCRefusal, last_refusal, strict
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import CLASSES, YX, HeightWidth, MLCObject, declare, objc_only, prop, static_prop
+from mlc_torch.spelling.signature import parse, parse_selector
+
+
+class Crate(MLCObject):
+    """A box for the tests."""
+
+    size = prop("Int")
+    label = prop("String", settable=True)
+    shape = prop("(height: Int, width: Int)")
+
+    @declare("init(size: Int)", "crateWithSize:")
+    @declare("init(size: Int, label: String)", "crateWithSize:label:")
+    @declare("init?(shape: (height: Int, width: Int), label: String = crate)", "crateWithShape:label:")
+    def _create(cls, size=None, label="crate", shape=(1, 1)):
+        """Make a crate."""
+        if size is not None and size < 0:
+            refuse(f"size must not be negative, got {size}")
+        return cls._make(size=size, label=label, shape=HeightWidth(*shape))
+
+    @declare("put(_ thing: String, for owner: String) -> String", "put:forOwner:")
+    @declare("put(_ thing: String) -> String", "put:")
+    def _put(self, thing, owner="nobody"):
+        return f"{thing} for {owner}"
+
+    @declare("take(from start: Int, in place: [Int], count: Int = 1) -> [Int]")
+    def _take(self, start, place, count=1):
+        if start >= len(place):
+            refuse("start lies outside")
+        return place[start : start + count]
+
+    @declare("open(with key: Int) -> Bool", "openWithKey:")
+    def _open(self, key):
+        if key != 7:
+            refuse("key must be 7")
+        return True
+
+    @declare("static smallest() -> Self", "smallestCrate")
+    def _smallest(cls):
+        return cls._create(0)
+
+    @objc_only("+ crateWithWidth: Int, height: Int -> Self")
+    def _wide(cls, width, height):
+        return cls._create(shape=(height, width))
+
+    @declare("async wait(seconds: Float) -> Float")
+    async def _wait(self, seconds):
+        return seconds
+
+
+CLASSES.pop("Crate", None)
+
+
+def test_the_labels_choose_the_initializer():
+    assert Crate(size=3).size == 3
+    assert Crate(size=3, label="x").label == "x"
+    assert Crate(label="y", size=4).label == "y"
+    assert Crate(shape=(2, 3)).label == "crate"
+    assert Crate(shape=[2, 3]).shape == HeightWidth(height=2, width=3)
+
+
+def test_a_first_label_that_swift_leaves_out_is_positional():
+    assert Crate(size=1).put("apples") == "apples for nobody"
+    assert Crate(size=1).put("apples", for_="Ann") == "apples for Ann"
+    assert Crate(size=1).open(7) is True
+    assert Crate(size=1).open(with_=7) is True
+
+
+def test_reserved_words_take_an_underscore():
+    assert Crate(size=1).take(from_=1, in_=[1, 2, 3]) == [2]
+    assert Crate(size=1).take(from_=1, in_=np.array([1, 2, 3]), count=2) == [2, 3]
+
+
+def test_selectors_take_positional_arguments():
+    assert Crate.crateWithSize_label_(3, "x").label == "x"
+    assert Crate.crateWithWidth_height_(3, 2).shape == (2, 3)
+    assert Crate.smallestCrate().size == 0
+    assert Crate(size=1).put_forOwner_("apples", "Ann") == "apples for Ann"
+    with pytest.raises(TypeError, match="crateWithSize_label_ takes 2 arguments, got 1"):
+        Crate.crateWithSize_label_(3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: Crate(siz=3),
+        lambda: Crate(3),
+        lambda: Crate(),
+        lambda: Crate(size=3, shape=(1, 1)),
+        lambda: Crate(size=3, label="x", colour="red"),
+    ],
+)
+def test_wrong_labels_list_what_exists_and_the_closest(call):
+    with pytest.raises(TypeError) as error:
+        call()
+    text = str(error.value)
+    for line in ("Crate(size=)", "Crate(size=, label=)", "Crate(shape=, [label=])", "closest: Crate("):
+        assert line in text
+
+
+def test_the_error_for_a_method_names_the_method():
+    with pytest.raises(TypeError, match=r"Crate.take\(start=\) does not exist(.|\n)*Crate.take\(from_=, in_=, \[count=\]\)"):
+        Crate(size=1).take(start=1)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: Crate(size="3"), "Crate(size:): argument 'size' expects Int (a whole number), got '3' (str)"),
+        (lambda: Crate(size=3.0), "expects Int"),
+        (lambda: Crate(size=True), "expects Int"),
+        (lambda: Crate(size=2**64), "64 bits"),
+        (lambda: Crate(size=None), "expects Int"),
+        (lambda: Crate(size=1, label=b"x"), "argument 'label' expects String"),
+        (lambda: Crate(shape=(1, 2, 3)), "(height: Int, width: Int) (a pair)"),
+        (lambda: Crate(shape=(1, 2.5)), "argument 'shape' expects Int"),
+        (lambda: Crate.crateWithSize_("x"), "argument 'size' expects Int"),
+        (lambda: Crate(size=1).take(from_=0, in_={1, 2}), "argument 'in_' expects [Int] (a list)"),
+        (lambda: Crate(size=1).put(3), "argument '_' expects String"),
+    ],
+)
+def test_wrong_types_say_which_argument_and_what_came(call, says):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert says in str(error.value)
+
+
+def test_whole_numbers_of_numpy_serve():
+    assert type(Crate(size=np.int64(3)).size) is int
+
+
+def test_a_type_error_inside_an_implementation_is_not_reworded():
+    class Broken(Crate):
+        @declare("init(number: Int)")
+        def _broken(cls, number):
+            return len(number)
+
+    with pytest.raises(TypeError, match=r"object of type 'int' has no len\(\)"):
+        Broken(number=3)
+
+
+def test_a_refusal_is_answered_by_what_the_member_returns():
+    assert Crate(size=-1) is None
+    assert str(last_refusal()) == "Crate(size:): size must not be negative, got -1"
+    assert Crate.crateWithSize_(-1) is None
+    crate = Crate(size=1)
+    assert crate.open(8) is False
+    assert str(last_refusal()) == "Crate.open(with:): key must be 7"
+    assert crate.take(from_=9, in_=[1]) == []
+    with strict(), pytest.raises(MLCRefusal, match="key must be 7"):
+        crate.open(8)
+
+
+def test_settable_properties_convert_and_others_are_read_only():
+    crate = Crate(size=1)
+    crate.label = "new"
+    assert crate.label == "new"
+    with pytest.raises(TypeError, match=r"Crate.label: expected String, got 3 \(int\)"):
+        crate.label = 3
+    with pytest.raises(AttributeError, match="Crate.size is read-only"):
+        crate.size = 3
+
+
+def test_async_members_are_coroutines_with_a_suffix():
+    import asyncio
+
+    assert not hasattr(Crate, "wait")
+    assert asyncio.run(Crate(size=1).waitAsync(seconds=0.5)) == 0.5
+
+
+def test_help_shows_every_spelling():
+    assert "init(size: Int, label: String)" in inspect.getdoc(Crate)
+    assert "crateWithSize:label:" in inspect.getdoc(Crate)
+    assert "put(_ thing: String, for owner: String) -> String" in inspect.getdoc(Crate.put)
+    assert "put:forOwner:" in inspect.getdoc(Crate.put_forOwner_)
+    assert list(inspect.signature(Crate(size=1).put_forOwner_).parameters) == ["thing", "owner"]
+    assert "Make a crate." in inspect.getdoc(Crate)
+
+
+# Declarations that contradict themselves fail when the class is made
+
+
+def test_two_members_with_the_same_labels_are_refused():
+    with pytest.raises(TypeError, match=r"init\(size:\) is declared twice"):
+
+        class Twice(MLCObject):
+            @declare("init(size: Int)")
+            def _one(cls, size):
+                return cls._make(size=size)
+
+            @declare("init(size: Float)")
+            def _two(cls, size):
+                return cls._make(size=size)
+
+
+@pytest.mark.parametrize(
+    ("swift", "selector", "says"),
+    [
+        ("init(size: Int)", "crateWithSize:label:", "differ in the number of arguments"),
+        ("init(width: Int)", None, "has no parameter 'width'"),
+        ("init(size: Int = 3)", None, "size needs its default 3 in Python too"),
+    ],
+)
+def test_declarations_that_do_not_fit_their_function(swift, selector, says):
+    with pytest.raises(TypeError, match=says):
+
+        @declare(swift, selector)
+        def _create(cls, size):
+            pass
+
+
+@pytest.mark.parametrize("text", ["init", "init(size: Int", "(x: Int)"])
+def test_texts_that_are_no_declaration(text):
+    with pytest.raises(ValueError, match="not a Swift declaration|unbalanced"):
+        parse(text)
+    with pytest.raises(ValueError, match="starts with"):
+        parse_selector(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "init?(shape: [Int])",
+        "static log(reductionType: MLCReductionType, epsilon: Float, weight: Float) -> Self",
+        "async execute(inputsData: [String : MLCTensorData], options: MLCExecutionOptions = []) -> "
+        "(result: MLCTensor?, executionTime: TimeInterval)",
+        "init(strides: (y: Int, x: Int) = (y: 1, x: 1))",
+        "init(deallocator: @escaping (UnsafeMutableRawPointer, Int) -> Void)",
+        "synchronizeUpdates()",
+    ],
+)
+def test_a_declaration_reads_back_as_it_was_written(text):
+    assert str(parse(text)) == text
+
+
+# Objects
+
+
+def test_fewest_labels_win():
+    class Sized(MLCObject):
+        @declare("init(a: Int, b: Int = 1, c: Int = 2)")
+        def _long(cls, a, b=1, c=2):
+            return cls._make(which="long")
+
+        @declare("init(a: Int, b: Int = 1)")
+        def _short(cls, a, b=1):
+            return cls._make(which="short")
+
+    assert Sized(a=1)._which == "short"
+    assert Sized(a=1, c=2)._which == "long"
+
+
+def test_copies_and_pickles():
+    crate = Crate(size=3, label="x")
+    for made in (copy.copy(crate), copy.deepcopy(crate)):
+        assert type(made) is Crate and made is not crate and made.label == "x"
+    descriptor = mlc_torch.MLCConvolutionDescriptor(
+        kernelSizes=(3, 5), inputFeatureChannelCount=1, outputFeatureChannelCount=2
+    )
+    for made in (copy.copy(descriptor), copy.deepcopy(descriptor), pickle.loads(pickle.dumps(descriptor))):
+        assert made == descriptor and hash(made) == hash(descriptor) and type(made.strides) is YX
+
+
+def test_a_users_subclass_inherits_the_initializers():
+    class Mine(Crate):
+        def twice(self):
+            return 2 * self.size
+
+    assert Mine(size=3).twice() == 6
+    assert type(Mine.crateWithSize_(3)) is Mine
+    assert type(Mine.smallest()) is Mine
+    assert Mine(size=-1) is None
+
+
+def test_a_users_subclass_may_have_an_init_of_its_own():
+    class Mine(mlc_torch.MLCTensor):
+        def __init__(self, rows, *, owner):
+            super().__init__(shape=[rows, 2])
+            self.owner = owner
+
+    made = Mine(3, owner="Ann")
+    assert isinstance(made, mlc_torch.MLCTensor) and made.owner == "Ann"
+    assert made.descriptor.shape == [3, 2]
+    with pytest.raises(MLCRefusal):
+        Mine(0, owner="Ann")  # __init__ cannot answer None
+
+
+def test_a_users_class_does_not_become_part_of_the_library():
+    class MLCMine(mlc_torch.MLCTensor):
+        pass
+
+    assert "MLCMine" not in CLASSES
+
+
+def test_a_class_property_makes_a_fresh_value_and_its_labelled_form_works_beside_it():
+    class Ready(MLCObject):
+        amount = prop("Float")
+
+        @static_prop("Ready", "halfReady")
+        def half(cls):
+            return cls._make(amount=0.5)
+
+        @declare("static half(of amount: Float) -> Self", "halfReadyOf:")
+        def _half(cls, amount):
+            return cls._make(amount=amount / 2)
+
+        def __call__(self, **labels):
+            return self._labelled(**labels)
+
+    assert Ready.half.amount == 0.5 and Ready.half is not Ready.half
+    assert Ready.half(of=3).amount == 1.5
+    assert Ready.halfReady().amount == 0.5
+    assert Ready.halfReadyOf_(3).amount == 1.5
+    layer = mlc_torch.MLCActivationLayer
+    assert layer.celu.descriptor.a == 1 and layer.celu(a=2.0).descriptor.a == 2
+    with pytest.raises(TypeError, match="not a function"):
+        layer.relu(a=2.0)
+
+
+def test_a_class_without_initializers_says_so():
+    with pytest.raises(TypeError, match="MLCLayer has no initializers"):
+        mlc_torch.MLCLayer(shape=[1])
+
+
+def test_a_factory_that_is_not_inherited_is_refused():
+    assert mlc_torch.MLCInferenceGraph.graph() is None
+    assert "graphWithGraphObjects:" in str(last_refusal())
+
+
+# Cost
+
+
+def test_dispatch_costs_microseconds():
+    """Under 10 µs on a quiet machine; the bound leaves room for a busy one."""
+    cls = mlc_torch.MLCMatMulDescriptor
+
+    def cost(function):
+        return min(timeit.repeat(function, number=2000, repeat=7)) / 2000
+
+    call = cost(lambda: cls(alpha=1.0, transposesX=False, transposesY=True))
+    assert call - cost(lambda: cls._create(1.0, False, True)) < 50e-6
+
+
+def test_the_memory_of_chosen_overloads_is_bounded():
+    chosen = mlc_torch.MLCTensor.__initializers__._chosen
+    assert len(chosen) <= 256
+    before = len(gc.get_objects())
+    for _ in range(100):
+        with pytest.raises(TypeError):
+            mlc_torch.MLCTensor(nonsense=1)
+    assert len(gc.get_objects()) - before < 5000
+
+
+_IMPORT = """
+import gc, sys, time
+import torch, numpy
+gc.collect()
+gc.disable()  # a sweep over torch's objects costs more than the import and belongs to neither
+before, start = set(sys.modules), time.process_time()
+import mlc_torch
+spent = time.process_time() - start
+new = {name.split(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
+print(spent, *sorted(new), any(name.startswith("torch._dynamo") for name in set(sys.modules) - before))
+"""
+
+
+def test_importing_is_cheap_and_brings_nothing_else():
+    """Under 0.1 s beyond torch with cached bytecode; the bound leaves room for compiling it on a busy machine."""
+    found = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True).stdout.split()
+    assert float(found[0]) < 0.6
+    assert found[1:] == ["mlc_torch", "False"]
