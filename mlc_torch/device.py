@@ -40,16 +40,13 @@ class MLCDevice(MLCObject):
 
     type = prop("MLCDeviceType")
     actualDeviceType = prop("MLCDeviceType")
+    torch_device: torch.device
+    """Where torch computes. Ours."""
 
     @prop("[any MTLDevice]")
     def gpuDevices(self):
         """The GPUs in use, as ``torch.device``; empty on the CPU."""
         return list(self._gpus)
-
-    @property
-    def torch_device(self) -> torch.device:
-        """Where torch computes."""
-        return self._gpus[0] if self._gpus else torch.device("cpu")
 
     @classmethod
     def _on(cls, gpus: list[torch.device]) -> MLCDevice:
@@ -57,6 +54,7 @@ class MLCDevice(MLCObject):
         if len(gpus) > 1:
             log.info("of %d GPUs the first, %s, is used", len(gpus), gpus[0])
         made = cls._make(type=kind, actualDeviceType=kind, gpus=tuple(gpus))
+        made.torch_device = gpus[0] if gpus else torch.device("cpu")
         return made
 
     @declare("init()", "init")

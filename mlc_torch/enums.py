@@ -359,10 +359,11 @@ class MLCOptionSet(enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
         if isinstance(value, cls):
             return value
         if isinstance(value, (list, tuple, set, frozenset)):
-            combined = cls(0)
+            combined = 0
             for option in value:
-                combined |= cls._coerce(option)
-            return combined
+                combined |= cls._coerce(option)._value_
+            found = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
+            return found if found is not None else cls(combined)
         if isinstance(value, (bool, enum.Enum)) or not isinstance(value, int) or value < 0:
             raise TypeError(f"{cls.__name__} (an option, or a list of options)")
         return cls(value)

@@ -38,7 +38,7 @@ def _zero(type_: str) -> Any:
     if type_ in known:
         return known[type_]
     cls: Any = CLASSES.get(type_)
-    return cls(0) if hasattr(cls, "_value2member_map_") else None
+    return cls._value2member_map_.get(0, 0) if hasattr(cls, "_value2member_map_") else None
 
 
 def positive(who: str, value: int) -> int:

@@ -107,7 +107,7 @@ class Captured:
 
     # The phases
 
-    def forward(self, feeds: Tensors, constants: Tensors) -> dict[int, torch.Tensor]:
+    def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._fill(feeds)
         for old, new in zip(self._constants, constants, strict=True):
             if old.data_ptr() != new.data_ptr():

@@ -13,14 +13,14 @@ from torch import fx
 Function = Callable[..., Any]
 
 
-def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx.Node], outputs: Sequence[Any], constants: dict[str, torch.Tensor]) -> tuple[Function, str]:
+def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx.Node], outputs: Sequence[Sequence[Any]], constants: dict[str, torch.Tensor]) -> tuple[Function, str]:
     """A function that makes the phase function.
 
     ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers); the function it gives takes a
-    list of the tensors ``taken``, which it empties, and returns the outputs.
+    list of the tensors ``taken``, which it empties, and returns a list for each part of the outputs.
     """
     writer = _Writer(constants)
-    last = _last_uses(nodes, outputs)
+    last = _last_uses(nodes, [o for part in outputs for o in part])
     bound_inputs = [writer.name(n) for n in inputs]
     lines = []
     if taken:
@@ -34,7 +34,8 @@ def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx
             dead.append(writer.name(node))
         if dead:
             lines.append(" = ".join(dead) + " = None")
-    lines.append(f"return ({''.join(writer.value(o) + ', ' for o in outputs)})")
+    parts = [f"[{', '.join(writer.value(o) for o in part)}]" for part in outputs]
+    lines.append(f"return {', '.join(parts)}")
     body = "\n".join(f"        {line}" for line in lines)
     source = f"def make({', '.join(bound_inputs)}):\n    def phase(taken):\n{body}\n    return phase\n"
     scope: dict[str, Any] = dict(writer.bound)

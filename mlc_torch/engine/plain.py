@@ -117,8 +117,8 @@ class Plain:
         self.profile = False
         self._env: list[torch.Tensor | None] | None = None
 
-    def forward(self, feeds: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-        """Run the modules, keeping what ``gradient`` needs if it is to follow; gives the readable values."""
+    def forward(self, feeds: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Run the modules, keeping what ``gradient`` needs if it is to follow; gives the values of the readable slots."""
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
         feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
@@ -127,7 +127,7 @@ class Plain:
             env = run_forward(plan, feeds, constants, before=before)
         if self.differentiates:
             self._env = env
-        return {slot: env[slot].detach() for slot in plan.readable}  # type: ignore[union-attr]
+        return [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]
 
     def gradient(self, injected: Sequence[torch.Tensor]) -> Gradients:
         """The gradients of the trained tensors and of the wanted slots, once for each forward pass."""

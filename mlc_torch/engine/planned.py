@@ -41,26 +41,22 @@ class Planned:
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         own = recording.constants
-        self._make_forward, self.forward_source = emit(
-            recording.forward, bound, taken, [*recording.readable, *saved], own
-        )
+        self._make_forward, self.forward_source = emit(recording.forward, bound, taken, (recording.readable, saved), own)
         self._make_backward, self.backward_source = emit(
-            recording.backward, bound, [*saved, *given["injected"]], gradients, own
+            recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
         )
-        self._draws, self._gradient_count = recording.draws, len(recording.gradients)
+        self._draws = recording.draws
 
-    def forward(self, feeds: Tensors, constants: Tensors) -> dict[int, torch.Tensor]:
-        self._saved = None
-        readable, device = self.plan.readable, self.plan.device
+    def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
+        self._saved = None  # the last pass's memory is free for this one
         taken = [*feeds, *constants]
         for draw in self._draws:
-            taken.append(draw.noise.draw(draw.shape, draw.dtype, device))
-        made = self._forward(taken)
-        self._saved = list(made[len(readable) :])
-        return dict(zip(readable, made, strict=False))
+            taken.append(draw.noise.draw(draw.shape, draw.dtype, self.plan.device))
+        values, self._saved = self._forward(taken)
+        return values
 
     def gradient(self, injected: Tensors) -> Gradients:
         assert self._saved is not None
         saved, self._saved = self._saved, None
-        made = self._backward(saved + list(injected) if injected else saved)
-        return list(made[: self._gradient_count]), list(made[self._gradient_count :])
+        saved += injected
+        return self._backward(saved)

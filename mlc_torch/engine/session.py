@@ -14,7 +14,7 @@ from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.updater import Updater
-from mlc_torch.enums import MLCExecutionOptions, MLCGraphCompilationOptions
+from mlc_torch.enums import MLCGraphCompilationOptions
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import log, refuse
 from mlc_torch.tensor import Cell
@@ -42,13 +42,15 @@ class Session:
         self.updater = Updater(optimizer, plan.trained, plan.device) if optimizer is not None else None
         self.cells = list(cells)
         self.versions = [c.version for c in self.cells]
-        self.handles = 0
+        self.checked = 0
         self.separate = False
         self.gear: Gear | None = None
-        self._options = options
+        self.readable = [plan.cells[slot] for slot in plan.readable]
+        self._plain_options = bool(options & _PLAIN_OPTIONS)
         self._gears: dict[Any, Gear] = {}
         self._seen: set[Any] = set()
         modules = [m for root in plan.modules for m in root.modules()]
+        self._parameters = plan.parameters
         self._hooks = tuple(
             hooks
             for m in modules
@@ -57,21 +59,20 @@ class Session:
         self._forget()
 
     def _forget(self) -> None:
-        self.values: dict[int, torch.Tensor] = {}
-        self.gradients: list[torch.Tensor | None] = []
-        self.wanted: list[torch.Tensor | None] = []
+        self.values: Tensors = ()
+        self.gradients: Sequence[torch.Tensor | None] = ()
+        self.wanted: Sequence[torch.Tensor | None] = ()
         self.went_forward = self.has_gradients = self.updated = False
         self._again: tuple[Tensors, Tensors, NoiseStates] | None = None
         self._injected: Tensors = ()
 
-    def is_current(self, handles: int) -> bool:
+    def is_current(self, change: int) -> bool:
         """Whether the tensors still lie where they did, and nobody holds a result that is not kept."""
-        if self.versions != [c.version for c in self.cells]:
+        if change == self.checked:
+            return True
+        if self.versions != [c.version for c in self.cells] or any(c.handle() is not None for c in self.unkept):
             return False
-        if handles != self.handles:
-            if any(c.handle() is not None for c in self.unkept):
-                return False
-            self.handles = handles
+        self.checked = change
         return True
 
     def constants(self) -> list[torch.Tensor]:
@@ -92,16 +93,22 @@ class Session:
         feeds = [torch.zeros(c.shape, dtype=c.dtype) for c in cells]
         self.gear = self._gear(feeds, training, differentiates, full=True)
 
+    def value_of(self, cell: Cell) -> torch.Tensor | None:
+        """The value of a tensor in the last forward pass, if it was kept."""
+        slot = self.plan.slots.get(id(cell))
+        return self.values[self.plan.readable.index(slot)] if slot in self.plan.readable and self.values else None
+
     def why_plain(self) -> str | None:
         """The reason for running module by module, or ``None``."""
-        if self._options & _PLAIN_OPTIONS:
+        if self._plain_options:
             return "compiled with debugLayers or disableLayerFusion"
         if self.plan.hooks:
             return "gradient hooks are registered"
         if any(self._hooks):
             return "hooks are registered on a layer's module"
-        if any(p._backward_hooks for p in self.plan.parameters):
-            return "hooks are registered on a parameter"
+        for parameter in self._parameters:
+            if parameter._backward_hooks:
+                return "hooks are registered on a parameter"
         return None
 
     def _gear(self, feeds: Tensors, training: bool, differentiates: bool, full: bool) -> Gear:
@@ -142,29 +149,21 @@ class Session:
     # The phases
 
     def run(
-        self,
-        feeds: Tensors,
-        injected: Tensors,
-        training: bool,
-        differentiates: bool,
-        options: MLCExecutionOptions,
-        full: bool = True,
+        self, feeds: Tensors, injected: Tensors, training: bool, differentiates: bool, full: bool, profile: bool
     ) -> None:
         """All phases in one call."""
-        self.forward(feeds, training, differentiates, options, full)
+        self.forward(feeds, training, differentiates, full, profile)
         if differentiates:
             self.gradient(injected)
             if self.updater is not None:
                 self.update(self.updater.optimizer)
 
-    def forward(
-        self, feeds: Tensors, training: bool, differentiates: bool, options: MLCExecutionOptions, full: bool = True
-    ) -> None:
-        constants = self.constants()
+    def forward(self, feeds: Tensors, training: bool, differentiates: bool, full: bool, profile: bool) -> None:
+        constants = self.constants() if self.plan.constant_count else ()
         self._forget()
         if self.separate and differentiates:
             self._again = feeds, constants, self._noise_states()
-        if options & MLCExecutionOptions.perLayerProfiling:
+        if profile:
             gear: Gear = self._plain((), training, differentiates, "profiling layer by layer")
             gear.profile = True  # type: ignore[union-attr]
         else:

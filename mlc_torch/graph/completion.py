@@ -1,18 +1,23 @@
-"""Calling completion handlers: once each, in order, and never letting one hurt anybody else."""
+"""Finishing a call: results into the caller's buffers, then the handler: once each, in order, hurting nobody else."""
 
 from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
+
+from mlc_torch.graph.clock import Clock
 from mlc_torch.refusals import MLCRefusal, log
-from mlc_torch.tensor import MLCTensor
+from mlc_torch.tensor import Cell, MLCTensor
 
 MLCGraphCompletionHandler = Callable[[MLCTensor | None, Exception | None, float], Any]
 Handler = MLCGraphCompletionHandler
+Targets = Sequence[tuple[Cell, torch.Tensor]]
+"""Output tensors, and the caller's memory that they go into."""
 
 
 def deliver(handler: Handler | None, result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
@@ -32,6 +37,12 @@ def refused(handler: Handler | None, why: MLCRefusal, member: str) -> None:
     deliver(handler, None, why, 0.0)
 
 
+def fill(target: torch.Tensor, value: torch.Tensor | None) -> None:
+    """Write as many samples as the caller's memory is for."""
+    if value is not None:
+        target.copy_(value[: target.shape[0]].reshape(target.shape))
+
+
 class CompletionQueue:
     """Finishes queued device work in order, on a thread of its own that starts with the first such work."""
 
@@ -40,19 +51,65 @@ class CompletionQueue:
         self._thread: int | None = None
 
     def finish(self, work: Callable[[], None], wait: bool) -> None:
-        """Run ``work`` after everything finished before it. A handler that waits for its own thread runs it at once."""
-        if self._thread == threading.get_ident() and wait:
+        """Run ``work`` after everything that was queued before it. On the queue's own thread it runs at once."""
+        if wait and (self._pool is None or self._thread == threading.get_ident()):
             work()
             return
         if self._pool is None:
-            if wait:
-                work()
-                return
             self._pool = ThreadPoolExecutor(1, "mlc_torch-completion", self._remember)
-        context = contextvars.copy_context()
-        future = self._pool.submit(context.run, work)
+        future = self._pool.submit(contextvars.copy_context().run, work)
         if wait:
             future.result()
 
     def _remember(self) -> None:
         self._thread = threading.get_ident()
+
+
+class Queued:
+    """Work that a device was given, and what is to happen when it is done.
+
+    Later calls may overwrite the device's memory before that, so what this call promised is copied out right behind it.
+    """
+
+    def __init__(
+        self, device: torch.device, result: Cell | None, targets: Targets, handler: Handler | None, clock: Clock | None
+    ) -> None:
+        self.device, self.result, self.handler, self.clock = device, result, handler, clock
+        self.event = torch.cuda.Event() if device.type == "cuda" else None
+        self.outputs = [(target, _copied_out(cell.value)) for cell, target in targets if cell.value is not None]
+        asked = handler is not None and result is not None and result.value is not None
+        self.value = _copied_out(result.value) if asked else None  # type: ignore[union-attr]
+        if self.event is not None:
+            self.event.record()
+
+    def finish(self, queue: CompletionQueue, wait: bool) -> bool:
+        if self.handler is None and not self.outputs:
+            if wait:
+                self._wait()
+            return True
+        if wait:
+            self._wait()
+        queue.finish(self._complete, wait)
+        return True
+
+    def _wait(self) -> None:
+        if self.event is not None:
+            self.event.synchronize()
+        else:
+            torch.mps.synchronize()
+
+    def _complete(self) -> None:
+        self._wait()
+        for target, value in self.outputs:
+            fill(target, value)
+        seconds = self.clock.seconds() if self.clock is not None else 0.0
+        result = None if self.result is None else MLCTensor._of(self.result.frozen(self.value))
+        deliver(self.handler, result, None, seconds)
+
+
+def _copied_out(value: torch.Tensor) -> torch.Tensor:
+    """The value as it is now in the device's order of work, on its way to the host."""
+    if value.device.type != "cuda":
+        return value.cpu()
+    copy = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+    return copy.copy_(value, non_blocking=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,17 +15,19 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.clock import Clock
-from mlc_torch.graph.completion import CompletionQueue, Handler, deliver, refused
+from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, refused
 from mlc_torch.graph.graph import MLCGraph, needed_bytes
 from mlc_torch.graph.nodes import Node, check, unique_layers
 from mlc_torch.graph.planner import Wishes, make_plan
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import Cell, MLCTensor, MLCTensorData
-from mlc_torch.tensor.cell import handles_made
+from mlc_torch.tensor.cell import newest_change
 
 Data = Mapping[str, MLCTensorData]
-Finish = Callable[[], None]
+
+_CPU = torch.device("cpu")
+_PROFILING, _SYNCHRONOUS = Run.profiling.value, Run.synchronous.value
 
 
 class ExecutableGraph(MLCGraph, inherits_initializers=False):
@@ -155,7 +157,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         if self._options is None:
             refuse("the graph is not compiled; call compile(options:device:) first")
         session = self._sessions.get(variant)
-        if session is not None and session.is_current(handles_made()):
+        if session is not None and session.is_current(newest_change()):
             return session
         missing = self._missing(variant)
         if missing is not None:
@@ -174,7 +176,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             optimizer=self._optimizer_for(variant),
             options=self._options,
         )
-        made.handles = handles_made()
+        made.checked = newest_change()
         self._sessions[variant] = made
         return made
 
@@ -196,12 +198,15 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             refuse(f"batchSize is {batchSize}, the inputs hold {full} samples")
         return full, batchSize or full
 
-    def _feeds(self, variant: str, given: Iterable[Data | None], full: int, batch: int) -> list[torch.Tensor]:
+    def _feeds(self, variant: str, given: Sequence[Data | None], full: int, batch: int) -> list[torch.Tensor]:
         """A tensor for every fed slot, over the caller's own memory where data is given."""
         feeds = []
         for (kind, cells), data in zip(self._fed(variant), given, strict=False):
             for name, cell in cells.items():
                 found = data.get(name) if data else None
+                if found is not None and batch == full and found._length >= cell.nbytes:
+                    feeds.append(found.view(cell.dtype, cell.shape))
+                    continue
                 short = batch != full and cell.shape[0] == full
                 if found is None:
                     value = cell.value if cell.value is not None else cell.host_view()
@@ -217,19 +222,17 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     # Finishing
 
-    def _publish(self, session: Session) -> MLCTensor:
+    def _publish(self, session: Session) -> Cell:
         """Give the readable tensors their values; gives the one that the handler gets."""
-        for slot, value in session.values.items():
-            cell = session.plan.cells[slot]
-            if tuple(value.shape) != cell.shape:
-                value = _into_full(cell, value)
-            cell.publish(value, self._device)
-        return MLCTensor._of(session.result)
+        device = self._device
+        for cell, value in zip(session.readable, session.values, strict=True):
+            cell.publish(value if value.shape == cell.shape else _into_full(cell, value), device)
+        return session.result
 
-    def _outputs_writer(self, outputsData: Data | None, full: int, batch: int) -> Finish | None:
-        """Checks the caller's output buffers now; gives what will fill them."""
+    def _output_targets(self, outputsData: Data | None, full: int, batch: int) -> Targets:
+        """The caller's output buffers, checked, with the tensors that will fill them."""
         if not outputsData:
-            return None
+            return ()
         targets = []
         for name, data in outputsData.items():
             cell = self._outputs.get(name)
@@ -241,42 +244,31 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 refuse(f"the buffer for output {name!r} is read-only")
             targets.append((cell, data.view(cell.dtype, (batch, *cell.shape[1:]) if short else cell.shape)))
 
-        def write() -> None:
-            for cell, target in targets:
-                if cell.value is not None:
-                    target.copy_(cell.value[: target.shape[0]].reshape(target.shape))
-
-        return write
+        return targets
 
     def _execute(
-        self,
-        member: str,
-        options: Run,
-        handler: Handler | None,
-        work: Callable[[], tuple[MLCTensor | None, Finish | None]],
+        self, member: str, options: Run, handler: Handler | None, work: Callable[[], tuple[Cell | None, Targets]]
     ) -> bool:
         """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
+        bits = options._value_
         try:
             with self._lock:
-                clock = Clock(self._device, bool(options & Run.profiling))
-                result, finish = work()
-                clock.stop()
+                device = self._device.torch_device if self._device is not None else _CPU
+                clock = Clock(device) if bits & _PROFILING else None
+                result, targets = work()
+                if clock is not None:
+                    clock.stop()
+                queued = None if device.type == "cpu" else Queued(device, result, targets, handler, clock)
         except MLCRefusal as why:
             refused(handler, why, f"{type(self).__name__}.{member}")
             raise
-        wait = clock.on_cpu or bool(options & Run.synchronous)
-        if handler is None and finish is None:
-            if wait:
-                clock.wait()
-            return True
-
-        def complete() -> None:
-            seconds = clock.seconds()
-            if finish is not None:
-                finish()
-            deliver(handler, result, None, seconds)
-
-        self._queue.finish(complete, wait)
+        if queued is not None:
+            return queued.finish(self._queue, bool(bits & _SYNCHRONOUS))
+        for cell, target in targets:
+            fill(target, cell.value)
+        if handler is not None:
+            seconds = clock.seconds() if clock is not None else 0.0
+            deliver(handler, None if result is None else MLCTensor._of(result), None, seconds)
         return True
 
 

@@ -13,6 +13,7 @@ from mlc_torch.layers import MLCLossLayer
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
+_SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
 _DATA = "[String : MLCTensorData]"
 _TENSORS = "[String : MLCTensor]"
 _LABELS = f"lossLabelsData: {_DATA}?, lossLabelWeightsData: {_DATA}?"
@@ -92,12 +93,13 @@ class MLCInferenceGraph(ExecutableGraph):
             if (lossLabelsData and not self._labels) or (lossLabelWeightsData and not self._label_weights):
                 refuse("data for loss labels was given, and addInputs declared no loss labels")
             full, batch = self._batch(batchSize)
-            finish = self._outputs_writer(outputsData, full, batch)
+            targets = self._output_targets(outputsData, full, batch)
             session = self._ready()
-            skip = options & Run.skipWritingInputDataToDevice
+            bits = options._value_
+            skip = bits & _SKIP
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
-            session.forward(self._feeds("", data, full, batch), False, False, options, full == batch)
-            return self._publish(session), finish
+            session.forward(self._feeds("", data, full, batch), False, False, full == batch, bool(bits & _BY_LAYER))
+            return self._publish(session), targets
 
         return self._execute("execute(inputsData:batchSize:options:completionHandler:)", options, completionHandler, work)
 

@@ -19,6 +19,8 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, objc_only, prop
 from mlc_torch.tensor import Cell
 
+_SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
+_INFERS = Run.forwardForInference.value
 _DATA = "[String : MLCTensorData]"
 _TENSORS = "[String : MLCTensor]"
 _LABELS = f"lossLabelsData: {_DATA}?, lossLabelWeightsData: {_DATA}?"
@@ -236,21 +238,22 @@ class MLCTrainingGraph(GradientGraph):
 
         def work():
             full, batch = self._batch(batchSize)
-            finish = self._outputs_writer(outputsData, full, batch)
-            infers = bool(options & Run.forwardForInference)
+            targets = self._output_targets(outputsData, full, batch)
+            bits = options._value_
+            infers = bool(bits & _INFERS)
             variant = PREDICT if infers and not lossLabelsData else ""
             session = self._ready(variant)
-            skip = options & Run.skipWritingInputDataToDevice
+            skip = bits & _SKIP
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
             feeds = self._feeds(variant, data, full, batch)
             differentiates = not infers and session.plan.differentiates
             injected = self._injected(session) if differentiates else []
             session.separate = False
-            session.run(feeds, injected, not infers, differentiates, options, full == batch)
+            session.run(feeds, injected, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
             result = self._publish(session)
             self._look_at_values(session)
-            return result, finish
+            return result, targets
 
         return self._execute(
             "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)",
@@ -269,18 +272,20 @@ class MLCTrainingGraph(GradientGraph):
 
         def work():
             full, batch = self._batch(batchSize)
-            finish = self._outputs_writer(outputsData, full, batch)
-            infers = bool(options & Run.forwardForInference)
+            targets = self._output_targets(outputsData, full, batch)
+            bits = options._value_
+            infers = bool(bits & _INFERS)
             unlabelled = any(c.value is None and c.host is None for c in self._labels.values())
             variant = PREDICT if infers and unlabelled else ""
             session = self._ready(variant)
             feeds = self._feeds(variant, (None, None, None), full, batch)
             session.separate = True
-            session.forward(feeds, not infers, not infers and session.plan.differentiates, options, full == batch)
+            differentiates = not infers and session.plan.differentiates
+            session.forward(feeds, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
             result = self._publish(session)
             self._look_at_values(session)
-            return result, finish
+            return result, targets
 
         return self._execute("executeForward(batchSize:options:completionHandler:)", options, completionHandler, work)
 
@@ -294,7 +299,7 @@ class MLCTrainingGraph(GradientGraph):
 
         def work():
             full, batch = self._batch(batchSize)
-            finish = self._outputs_writer(outputsData, full, batch)
+            targets = self._output_targets(outputsData, full, batch)
             session = self._last
             if session is None or not session.went_forward:
                 done = session is not None and session.has_gradients
@@ -306,7 +311,7 @@ class MLCTrainingGraph(GradientGraph):
             if not session.plan.differentiates:
                 refuse("nothing to differentiate: the graph has no loss and no user gradient")
             session.gradient(self._injected(session))
-            return None, finish
+            return None, targets
 
         return self._execute("executeGradient(batchSize:options:completionHandler:)", options, completionHandler, work)
 
@@ -321,7 +326,7 @@ class MLCTrainingGraph(GradientGraph):
             if self._optimizer is None:
                 refuse("the graph has no optimizer; give one to compileOptimizer")
             session.update(self._optimizer)
-            return None, None
+            return None, ()
 
         return self._execute("executeOptimizerUpdate(options:completionHandler:)", options, completionHandler, work)
 
@@ -378,8 +383,7 @@ class MLCTrainingGraph(GradientGraph):
 
     def _look_at_values(self, session) -> None:
         if VALUES_SEEN not in self._warned:
-            slots, values = session.plan.slots, session.values
-            advise_on_values(self._warned, self._planned_nodes(), lambda cell: values.get(slots.get(id(cell), -1)))
+            advise_on_values(self._warned, self._planned_nodes(), session.value_of)
 
     # Reading back
 

@@ -63,17 +63,22 @@ def device_lstm(
     shape [layers·directions, batch, hidden]. torch has two biases where ML Compute has one; the second is zero.
     """
     zeros = h0.new_zeros(weights[0][0].shape[0])
-    parts = [part for wi, wh, b in weights for part in (wi, wh, zeros if b is None else b, zeros)]
-    states, layers = (h0.contiguous(), c0.contiguous()), len(weights) // directions
+    parts = [(wi, wh, zeros if b is None else b, zeros) for wi, wh, b in weights]
+    states, layers, both = (h0.contiguous(), c0.contiguous()), len(weights) // directions, directions == 2
     # What a gradient needs is kept only in training mode, which changes nothing else without dropout.
     training = torch.is_grad_enabled()
     if x.device.type == "mps":
-        return torch.lstm(x, states, parts, True, layers, 0.0, training, directions == 2, False)
-    # torch.lstm would reach for the weights' storage, which a recording of its operations cannot follow, and warn about
-    # weights that are not one piece of memory.
+        return torch.lstm(x, states, [p for layer in parts for p in layer], True, layers, 0.0, training, both, False)
+    # cuDNN reads one piece of memory: the matrices of all layers, then the biases. torch.lstm would find out by itself
+    # that ours is one, but through the storage of the weights, where a recording of its operations cannot follow.
+    order = [p for layer in parts for p in layer[:2]] + [p for layer in parts for p in layer[2:]]
+    memory = torch.cat([p.flatten() for p in order])
+    views = [view.view(p.shape) for view, p in zip(memory.split([p.numel() for p in order]), order, strict=True)]
+    count = 2 * len(parts)
+    layerwise = [view for n in range(0, count, 2) for view in (*views[n : n + 2], *views[count + n : count + n + 2])]
     lstm, hidden = 2, h0.shape[2]
     outputs, h, c, *_ = torch._cudnn_rnn(
-        x, parts, 4, None, *states, lstm, hidden, 0, layers, False, 0.0, training, directions == 2, [], None
+        x, layerwise, 4, memory.detach(), *states, lstm, hidden, 0, layers, False, 0.0, training, both, [], None
     )
     return outputs, h, c
 

@@ -143,9 +143,9 @@ def _array(inner: Converter, type_: str) -> Converter:
 
 def _dictionary(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             raise _wrong(f"{type_} (a dictionary)")
-        return {to_string(key): inner(item) for key, item in value.items()}
+        return {key if type(key) is str else to_string(key): inner(item) for key, item in value.items()}
 
     return convert
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mlc_torch.tensor.tensor import MLCTensor
 
 _ids = itertools.count()
-_handles = itertools.count(1)
-_newest_handle = 0
+_changes = itertools.count(1)
+_newest_change = 0
 
 View = Callable[[torch.Tensor], torch.Tensor]
 
@@ -37,10 +37,13 @@ class Cell:
         "_views",
         "descriptor",
         "device",
+        "dtype",
         "host",
         "label",
+        "nbytes",
         "optimizer_data",
         "optimizer_device_data",
+        "shape",
         "snapshot",
         "tensor_id",
         "value",
@@ -49,6 +52,7 @@ class Cell:
 
     def __init__(self, descriptor: MLCTensorDescriptor, host: MLCTensorData | None = None) -> None:
         self.descriptor = descriptor
+        self.dtype, self.shape, self.nbytes = TORCH_TYPES[descriptor._dataType], descriptor._shape, descriptor.nbytes
         self.tensor_id = next(_ids)
         self.label = f"data{self.tensor_id}"
         self.host = host
@@ -61,23 +65,19 @@ class Cell:
         self._handle: weakref.ref[MLCTensor] | None = None
         self._views: list[tuple[weakref.ref[torch.Tensor], View]] = []
 
-    @property
-    def dtype(self) -> torch.dtype:
-        return TORCH_TYPES[self.descriptor.dataType]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.descriptor._shape
-
     def handle(self) -> MLCTensor | None:
         """The ``MLCTensor`` that somebody still holds, if any."""
         return self._handle() if self._handle is not None else None
 
     def held_by(self, handle: MLCTensor) -> None:
         """``handle`` is how programs see this tensor from now on."""
-        global _newest_handle
         self._handle = weakref.ref(handle)
-        _newest_handle = next(_handles)
+        _note_change()
+
+    def changed(self) -> None:
+        """What compiled graphs know of this tensor is out of date: its memory, its optimizer state, its updating."""
+        self.version += 1
+        _note_change()
 
     # Host memory
 
@@ -125,7 +125,7 @@ class Cell:
     def _rehome(self, value: torch.Tensor) -> None:
         """Make ``value`` the memory of this tensor, and of every torch parameter that looks into it."""
         self.value = value
-        self.version += 1
+        self.changed()
         alive = []
         for reference, view in self._views:
             parameter = reference()
@@ -143,6 +143,17 @@ class Cell:
     def publish(self, value: torch.Tensor, device: MLCDevice) -> None:
         """A graph computed this tensor."""
         self.value, self.device, self.snapshot = value, device, None
+
+    def frozen(self, value: torch.Tensor | None) -> Cell:
+        """This tensor with a value that later work does not change: the same ID and label, memory of its own."""
+        if value is None:
+            return self
+        made = object.__new__(Cell)
+        for name in Cell.__slots__:
+            setattr(made, name, getattr(self, name))
+        made._handle, made._views = None, []
+        made.host, made.value, made.snapshot = None, value, host_bytes(value)
+        return made
 
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
         """Bind ``data`` and bring it to ``device``."""
@@ -187,9 +198,14 @@ class Cell:
         target[:length] = source[:length]
 
 
-def handles_made() -> int:
-    """Counts handles, so that a compiled graph notices cheaply when a tensor may have become readable."""
-    return _newest_handle
+def _note_change() -> None:
+    global _newest_change
+    _newest_change = next(_changes)
+
+
+def newest_change() -> int:
+    """Goes up whenever a tensor gets a handle or moves, so that compiled graphs see in one look that nothing happened."""
+    return _newest_change
 
 
 def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -108,6 +108,8 @@ def byte_view(memory: Any) -> memoryview:
         ) from None
     except (ValueError, BufferError) as error:
         refuse(f"the buffer cannot be read as bytes ({error})")
+    if view.format.endswith("O") or getattr(getattr(memory, "dtype", None), "hasobject", False):
+        refuse("the buffer holds Python objects, whose bytes are addresses; pass an array of numbers")
     if not view.c_contiguous:
         refuse("the buffer is an array that is not contiguous; pass numpy.ascontiguousarray(array)")
     if view.nbytes == 0:

@@ -18,7 +18,7 @@ class MLCTensorParameter(MLCObject):
     def _set_updatable(self, isUpdatable):
         self._isUpdatable = isUpdatable
         if self._tensor is not None:
-            self._tensor._cell.version += 1  # compiled graphs take the change up at their next update
+            self._tensor._cell.changed()  # compiled graphs take it up at their next update
 
     @declare("init(tensor: MLCTensor)", "parameterWithTensor:")
     @declare("init(tensor: MLCTensor, optimizerData: [MLCTensorData]?)", "parameterWithTensor:optimizerData:")

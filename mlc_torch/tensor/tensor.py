@@ -201,7 +201,7 @@ class MLCTensor(MLCObject):
                 refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
         self._cell.optimizer_data = list(data)
         self._cell.optimizer_device_data = list(deviceData or [])
-        self._cell.version += 1
+        self._cell.changed()
         return True
 
     @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")

@@ -1,0 +1,178 @@
+"""Devices, and the platform's seed."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import mlc_torch as mlc
+import mlc_torch.device
+from mlc_torch import MLCDevice, MLCDeviceType, MLCPlatform, MLCTensor, last_refusal
+from mlc_torch.device import Randomness, randomness
+
+GPUS = [torch.device("cuda", 0), torch.device("cuda", 1)]
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.delenv("MLC_TORCH_DEVICE", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.fixture
+def mps(monkeypatch):
+    monkeypatch.delenv("MLC_TORCH_DEVICE", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")
+
+
+def types(device):
+    return device.type, device.actualDeviceType, device.gpuDevices
+
+
+CPU = (MLCDeviceType.cpu, MLCDeviceType.cpu, [])
+
+
+def test_the_cpu():
+    for device in (MLCDevice(), MLCDevice.cpu(), MLCDevice.cpuDevice(), MLCDevice(type=MLCDeviceType.cpu)):
+        assert types(device) == CPU
+        assert device.torch_device == torch.device("cpu")
+    assert types(copy.copy(MLCDevice())) == CPU
+    assert repr(MLCDevice()) == "MLCDevice(type=MLCDeviceType.cpu)"
+
+
+def test_without_a_gpu(no_gpu):
+    for make in (MLCDevice.gpu, MLCDevice.gpuDevice, lambda: MLCDevice(type=MLCDeviceType.gpu)):
+        assert make() is None
+        assert "no GPU here: torch sees neither CUDA nor MPS (MLC_TORCH_DEVICE=cpu)" in str(last_refusal())
+    assert types(MLCDevice(type=MLCDeviceType.any)) == CPU
+    assert types(MLCDevice(type=MLCDeviceType.any, selectsMultipleComputeDevices=True)) == CPU
+    assert MLCDevice(gpuDevices=[0]) is None and "there are 0" in str(last_refusal())
+    assert MLCDevice(gpuDevices=["cuda:0"]) is None and "no GPU" in str(last_refusal())
+
+
+def test_the_neural_engine_is_out_of_reach():
+    for make in (MLCDevice.ane, MLCDevice.aneDevice, lambda: MLCDevice(type=MLCDeviceType.ane)):
+        assert make() is None
+        assert "cannot be reached" in str(last_refusal())
+
+
+def test_an_unknown_type_is_refused():
+    assert MLCDevice(type=7) is None
+    assert "7 is no MLCDeviceType" in str(last_refusal())
+
+
+def test_with_two_gpus(two_gpus, caplog):
+    one = (MLCDeviceType.gpu, MLCDeviceType.gpu, GPUS[:1])
+    assert types(MLCDevice.gpu()) == types(MLCDevice(type=MLCDeviceType.any)) == one
+    assert MLCDevice.gpu().torch_device == GPUS[0]
+    with caplog.at_level(logging.INFO, "mlc_torch"):
+        both = MLCDevice(type=MLCDeviceType.gpu, selectsMultipleComputeDevices=True)
+    assert both.gpuDevices == GPUS and both.torch_device == GPUS[0]
+    assert [r.getMessage() for r in caplog.records] == ["of 2 GPUs the first, cuda:0, is used"]
+    both.gpuDevices.clear()
+    assert both.gpuDevices == GPUS
+    assert "cuda" in repr(both)
+
+
+def test_gpus_by_name(two_gpus):
+    for name in (GPUS[1], "cuda:1", 1):
+        assert MLCDevice(gpuDevices=[name]).gpuDevices == GPUS[1:]
+    assert MLCDevice(gpuDevices=["cuda"]).gpuDevices == GPUS[:1]
+    assert MLCDevice.deviceWithGPUDevices_([1, 0]).gpuDevices == GPUS[::-1]
+    for wrong, says in (([], "is empty"), ([2], "there are 2"), (["tpu"], "does not know"), (["mps"], "there is cuda:0")):
+        assert MLCDevice(gpuDevices=wrong) is None
+        assert says in str(last_refusal())
+    for wrong in (1, "cuda", [1.5], [True], [None]):
+        with pytest.raises(TypeError):
+            MLCDevice(gpuDevices=wrong)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"), [("cuda:1", GPUS[1:]), ("cuda", GPUS), ("cpu", []), ("mps", []), ("", GPUS), (" cuda:0 ", GPUS[:1])]
+)
+def test_the_environment_restricts_what_is_offered(two_gpus, monkeypatch, allowed, expected):
+    monkeypatch.setenv("MLC_TORCH_DEVICE", allowed)
+    assert mlc_torch.device.offered() == expected
+
+
+def test_a_wrong_name_in_the_environment_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_DEVICE", "quantum")
+    assert MLCDevice.gpu() is None
+    assert "MLC_TORCH_DEVICE='quantum' names no device" in str(last_refusal())
+    assert types(MLCDevice()) == CPU
+
+
+def test_mps_is_a_gpu(mps):
+    assert MLCDevice.gpu().torch_device == torch.device("mps", 0)
+    assert MLCDevice(gpuDevices=["mps"]).type is MLCDeviceType.gpu
+
+
+# The seed
+
+
+@pytest.fixture
+def unseeded():
+    yield
+    randomness.reseed(None)
+
+
+def drawn(**more):
+    return MLCTensor(shape=[64], randomInitializerType=1, **more).numpy().copy()
+
+
+@pytest.mark.parametrize("seed", [0, -7, 2**40])
+def test_a_seed_makes_every_initializer_restart(unseeded, seed):
+    assert MLCPlatform.getRNGseed() is None
+    MLCPlatform.setRNGSeedTo(seed)
+    assert MLCPlatform.getRNGseed() == seed
+    first = drawn()
+    assert (drawn() == first).all()
+    MLCPlatform.setRNGSeedTo_(seed + 1)
+    assert (drawn() != first).any()
+    MLCPlatform.setRNGSeedTo(np.int64(seed))
+    assert (drawn() == first).all()
+
+
+def test_without_a_seed_values_are_fresh():
+    assert MLCPlatform.getRNGseed() is None
+    assert (drawn() != drawn()).any()
+
+
+def test_a_seed_is_a_whole_number(unseeded):
+    with mlc.strict(), pytest.raises(mlc.MLCRefusal, match="whole number"):
+        MLCPlatform.setRNGSeedTo(1.5)
+    with pytest.raises(TypeError):
+        MLCPlatform.setRNGSeedTo("1")
+    assert MLCPlatform.getRNGseed() is None
+
+
+def test_streams_run_on_and_restart_with_the_seed():
+    source, cpu = Randomness(), torch.device("cpu")
+    source.reseed(3)
+    first, second = (torch.rand(4, generator=source.stream(cpu)) for _ in range(2))
+    assert not torch.equal(first, second)
+    source.reseed(3)
+    assert torch.equal(torch.rand(4, generator=source.stream(cpu)), first)
+
+
+def test_one_stream_serves_many_threads():
+    source, found = Randomness(), []
+    threads = [threading.Thread(target=lambda: found.append(source.stream(torch.device("cpu")))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and len({id(stream) for stream in found}) == 1

@@ -1,0 +1,165 @@
+"""``MLCTensorData``: any buffer, no copy, kept alive; what does not serve is refused with the way out."""
+
+from __future__ import annotations
+
+import array
+import copy
+import ctypes
+import gc
+import mmap
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+import mlc_torch as mlc
+from mlc_torch import MLCTensorData, last_refusal
+
+KINDS = {
+    "numpy": lambda: np.arange(4, dtype=np.float32),
+    "numpy, two dimensions": lambda: np.arange(4, dtype=np.float32).reshape(2, 2),
+    "numpy, a field of records": lambda: np.zeros(4, dtype=[("a", "f4")]),
+    "torch": lambda: torch.arange(4, dtype=torch.float32),
+    "torch, half": lambda: torch.zeros(8, dtype=torch.float16),
+    "torch, wanting a gradient": lambda: torch.zeros(4, requires_grad=True),
+    "bytes": lambda: bytes(16),
+    "bytearray": lambda: bytearray(16),
+    "memoryview": lambda: memoryview(bytearray(16)),
+    "array.array": lambda: array.array("f", [0.0] * 4),
+    "ctypes": lambda: (ctypes.c_float * 4)(),
+    "mmap": lambda: mmap.mmap(-1, 16),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_buffer_serves(kind):
+    buffer = KINDS[kind]()
+    made = MLCTensorData(bytesNoCopy=buffer, length=16)
+    assert made.length == 16
+    assert isinstance(made.bytes, memoryview) and made.bytes.nbytes == 16 and made.bytes.format == "B"
+    assert MLCTensorData(immutableBytesNoCopy=buffer, length=8).bytes.nbytes == 8
+    assert MLCTensorData.dataWithBytesNoCopy_length_(buffer, 16).length == 16
+    assert MLCTensorData.dataWithImmutableBytesNoCopy_length_(buffer, 16).length == 16
+
+
+def test_nothing_is_copied():
+    values = np.zeros(4, np.float32)
+    made = MLCTensorData(bytesNoCopy=values, length=16)
+    values[2] = 7
+    assert np.frombuffer(made.bytes, np.float32)[2] == 7
+    made.bytes[:4] = np.float32(3).tobytes()
+    assert values[0] == 3
+    tensor = torch.zeros(4)
+    MLCTensorData(bytesNoCopy=tensor, length=16).bytes[:4] = np.float32(5).tobytes()
+    assert tensor[0] == 5
+
+
+def test_the_buffer_is_kept_alive():
+    class Owner(bytearray):
+        pass
+
+    owner = Owner(16)
+    alive = weakref.ref(owner)
+    made = MLCTensorData(bytesNoCopy=owner, length=16)
+    del owner
+    gc.collect()
+    assert alive() is not None
+    del made
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_deallocator_is_called_once_with_the_buffer_and_its_length():
+    calls, buffer = [], bytearray(16)
+    made = MLCTensorData(bytesNoCopy=buffer, length=12, deallocator=lambda b, n: calls.append((b, n)))
+    gc.collect()
+    assert calls == []
+    del made
+    gc.collect()
+    assert len(calls) == 1 and calls[0][0] is buffer and calls[0][1] == 12
+
+
+def test_a_longer_buffer_is_normal_and_no_length_is_too_small():
+    assert MLCTensorData(bytesNoCopy=bytearray(100), length=16).bytes.nbytes == 16
+    assert MLCTensorData(bytesNoCopy=bytearray(4), length=0).length == 0
+    assert MLCTensorData(bytesNoCopy=b"", length=0).length == 0
+    assert MLCTensorData(bytesNoCopy=np.zeros((0, 3)), length=0).length == 0
+    assert MLCTensorData(bytesNoCopy=torch.zeros(0), length=0).length == 0
+
+
+@pytest.mark.parametrize(
+    ("buffer", "length", "says"),
+    [
+        (bytearray(8), 9, "length is 9 bytes, the buffer holds 8"),
+        (bytearray(8), -1, "must not be negative"),
+        (np.zeros((4, 4), np.float32)[:, ::2], 16, "numpy.ascontiguousarray"),
+        (np.zeros((4, 4), np.float32).T[1:], 16, "numpy.ascontiguousarray"),
+        (np.asfortranarray(np.zeros((4, 3))), 16, "numpy.ascontiguousarray"),
+        (torch.zeros(4, 4).T[1:], 16, "tensor.contiguous()"),
+        (torch.zeros(4, device="meta"), 16, "tensor.cpu()"),
+        (memoryview(bytearray(16))[::2], 8, "not contiguous"),
+    ],
+)
+def test_what_does_not_serve_is_refused_with_the_way_out(buffer, length, says):
+    assert MLCTensorData(bytesNoCopy=buffer, length=length) is None
+    assert says in str(last_refusal())
+
+
+@pytest.mark.parametrize("wrong", [None, "text", 3, [1, 2], (1.0,), {"a": 1}, object()])
+def test_what_is_no_buffer_is_a_type_error(wrong):
+    with pytest.raises(TypeError, match="buffer"):
+        MLCTensorData(bytesNoCopy=wrong, length=0)
+
+
+def test_an_array_of_objects_has_no_bytes():
+    with pytest.raises(TypeError, match="buffer"):
+        MLCTensorData(bytesNoCopy=[object()], length=0)
+    for buffer in (np.array([None, "a"]), np.zeros(2, [("a", "O")]), (ctypes.py_object * 2)()):
+        assert MLCTensorData(bytesNoCopy=buffer, length=8) is None
+        assert "Python objects" in str(last_refusal())
+
+
+def test_read_only_memory_is_seen_as_such():
+    values = np.zeros(4, np.float32)
+    values.flags.writeable = False
+    for buffer in (values, bytes(16), memoryview(bytes(16))):
+        assert MLCTensorData(bytesNoCopy=buffer, length=16).bytes.readonly
+    assert not MLCTensorData(bytesNoCopy=bytearray(16), length=16).bytes.readonly
+
+
+def test_what_a_plain_init_gives():
+    assert MLCTensorData._bare().length == 0
+
+
+def test_a_deep_copy_has_its_own_memory_and_a_pickle_is_refused():
+    values = np.arange(4, dtype=np.float32)
+    made = MLCTensorData(bytesNoCopy=values, length=16)
+    other = copy.deepcopy(made)
+    values[:] = 0
+    assert np.frombuffer(other.bytes, np.float32).tolist() == [0, 1, 2, 3]
+    assert copy.copy(made).bytes.obj is made.bytes.obj
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(made)
+    assert repr(made) == "MLCTensorData(ndarray, length=16)"
+
+
+def test_parameters_and_optimizer_data():
+    tensor = mlc.MLCTensor(shape=[2, 2])
+    parameter = mlc.MLCTensorParameter(tensor=tensor)
+    assert parameter.tensor is tensor and parameter.isUpdatable is True
+    parameter.isUpdatable = False
+    assert parameter.isUpdatable is False
+    states = [MLCTensorData(bytesNoCopy=bytearray(16), length=16) for _ in range(2)]
+    bound = mlc.MLCTensorParameter(tensor=tensor, optimizerData=states)
+    assert bound.tensor.optimizerData == states and bound.tensor.optimizerDeviceData == []
+    assert mlc.MLCTensorParameter(tensor=mlc.MLCTensor(shape=[1]), optimizerData=None).tensor.optimizerData == []
+    short = [MLCTensorData(bytesNoCopy=bytearray(8), length=8)]
+    assert mlc.MLCTensorParameter(tensor=tensor, optimizerData=short) is None
+    assert "optimizer data 0 holds 8 bytes" in str(last_refusal())
+    assert tensor.bindOptimizerData(short, deviceData=None) is False
+    assert tensor.bindOptimizerData(states, deviceData=[]) is True
+    assert tensor.synchronizeOptimizerData() is True
+    bare = mlc.MLCTensorParameter._bare()
+    assert bare.tensor is None and bare.isUpdatable is False
