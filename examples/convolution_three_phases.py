@@ -79,7 +79,7 @@ def parameters(numbers: np.random.Generator, inputs: int, outputs: int, kernel: 
 
 def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     """Gives the test accuracy, the losses, and each layer's gradient norm, batch by batch."""
-    chosen = options(__doc__, 8, given)
+    chosen = options(__doc__, 12, given)
     device = chosen_device(chosen.device)
     digits = Digits.load()
     numbers = np.random.default_rng(0)

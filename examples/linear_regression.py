@@ -1,21 +1,21 @@
 """Linear regression, y = 2x + 5, after roy-sianez/ml-compute-practice: the weight becomes 2, the bias 5.
 
-    // Swift, the original's calls                       # Python, below
-    let weights = MLCTensor(descriptor: d,               weights = MLCTensor(descriptor=d,
-        fillWithData: 0)                                     fillWithData=0)
-    let dense = graph.node(with: layer,                  dense = graph.node(layer,
-        source: input)!                                      source=x)
-    let training = MLCTrainingGraph(                     training = MLCTrainingGraph(
-        graphObjects: [graph],                               graphObjects=[graph],
-        lossLayer: loss, optimizer: adam)                    lossLayer=loss, optimizer=adam)
-    training.compile(options: [], device: device)        training.compile(options=[], device=device)
-    training.execute(inputsData: ["x": x],               training.execute(inputsData={"x": points},
-        lossLabelsData: ["y": y],                            lossLabelsData={"y": values},
-        lossLabelWeightsData: nil, batchSize: 4,             lossLabelWeightsData=None, batchSize=4,
-        options: [.synchronous]) { loss, error, time in      options=[MLCExecutionOptions.synchronous],
-        ...                                                  completionHandler=keep_loss)
-    }
-    training.synchronizeUpdates()                        training.synchronizeUpdates()
+// Swift, the original's calls                       # Python, below
+let weights = MLCTensor(descriptor: d,               weights = MLCTensor(descriptor=d,
+    fillWithData: 0)                                     fillWithData=0)
+let dense = graph.node(with: layer,                  dense = graph.node(layer,
+    source: input)!                                      source=x)
+let training = MLCTrainingGraph(                     training = MLCTrainingGraph(
+    graphObjects: [graph],                               graphObjects=[graph],
+    lossLayer: loss, optimizer: adam)                    lossLayer=loss, optimizer=adam)
+training.compile(options: [], device: device)        training.compile(options=[], device=device)
+training.execute(inputsData: ["x": x],               training.execute(inputsData={"x": points},
+    lossLabelsData: ["y": y],                            lossLabelsData={"y": values},
+    lossLabelWeightsData: nil, batchSize: 4,             lossLabelWeightsData=None, batchSize=4,
+    options: [.synchronous]) { loss, error, time in      options=[MLCExecutionOptions.synchronous],
+    ...                                                  completionHandler=keep_loss)
+}
+training.synchronizeUpdates()                        training.synchronizeUpdates()
 """
 
 from __future__ import annotations
@@ -120,10 +120,9 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
 
     for index, row in enumerate(rows):
         print(f"iteration {index * 100:4}:", *(f"{value:8.4f}" for value in row))
-    # Once the line is exact the loss is zero, which a logarithmic axis cannot show.
     path = save_picture(chosen.out / "linear_regression.png", {"loss": losses}, "y = 2x + 5", "iteration")
     print(f"the loss is drawn in {path}")
-    print(f"4, 5, 6, 7 ->", *(f"{value:.4f}" for value in predictions))
+    print("4, 5, 6, 7 ->", *(f"{value:.4f}" for value in predictions))
     print(f"weight {weight:.4f}, bias {bias:.4f}")
     return {"weight": float(weight), "bias": float(bias), "predictions": predictions, "rows": rows, "losses": losses}
 

@@ -42,7 +42,7 @@ class MLCEnum(enum.IntEnum, metaclass=_EnumType):
     def _coerce(cls, value: Any) -> MLCEnum:
         if isinstance(value, cls):
             return value
-        if isinstance(value, enum.Enum) or isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, (enum.Enum, bool)) or not isinstance(value, int):
             raise TypeError(cls.__name__)
         if value not in cls._value2member_map_:
             refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
@@ -362,7 +362,7 @@ class MLCOptionSet(enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
             combined = 0
             for option in value:
                 combined |= cls._coerce(option)._value_
-            found = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
+            found: Any = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
             return found if found is not None else cls(combined)
         if isinstance(value, (bool, enum.Enum)) or not isinstance(value, int) or value < 0:
             raise TypeError(f"{cls.__name__} (an option, or a list of options)")
@@ -436,7 +436,7 @@ def _description_function(enumeration: str) -> Any:
 FUNCTIONS = {f"{name}DebugDescription": _description_function(name) for name in DEBUG_DESCRIPTIONS}
 globals().update(FUNCTIONS)
 
-__all__ = [n for n in globals() if n.startswith("MLC") and n not in ("MLCEnum", "MLCOptionSet")]  # noqa: PLE0604,PLE0605
+__all__ = [n for n in globals() if n.startswith("MLC") and n not in ("MLCEnum", "MLCOptionSet")]
 
 __all__ = [  # noqa: PLE0604 - computed, so that a new enumeration cannot be forgotten
     *(name for name, value in list(globals().items()) if isinstance(value, type) and name.startswith("MLC")),

@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 from torch import nn
 
 from mlc_torch.coverage.api import constants
+from mlc_torch.descriptors.base import zero_of
 from mlc_torch.enums import FUNCTIONS, MLCPaddingPolicy, MLCPoolingType
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.spelling import CLASSES, MLCObject, prop, static_prop
@@ -201,11 +202,15 @@ def bare(cls: Any) -> Any:
     """What ``new()`` and ``alloc().init()`` make: the initializer without arguments, else an object with nothing set."""
     if cls.__initializers__ is not None and cls.__initializers__.fit(0, ()):
         return cls()
-    make = getattr(cls, "_bare", None)
-    if make is None:
+    owner = next((c for c in cls.__mro__ if "_bare" in vars(c)), None)
+    if owner is None or (owner.__initializers__ is not None and owner.__initializers__.fit(0, ())):
         factories = sorted(name for name in _class_members(cls) if name not in ("alloc", "new"))
         raise TypeError(f"{cls.__name__} is not made by a plain init, but by: {', '.join(factories) or 'nobody'}")
-    return make()
+    made = cls._bare()
+    for name, p in cls.__properties__.items():
+        if not isinstance(p, static_prop):
+            made.__dict__.setdefault(f"_{name}", zero_of(p.type))
+    return made
 
 
 class _Allocated:
@@ -244,8 +249,8 @@ def _is_ours(target: Any, name: str) -> bool:
     cls: Any = target if isinstance(target, type) else type(target)
     if name in cls.__declared__ or name in cls.__properties__ or name in _apples(cls):
         return False
-    # Asking the class keeps properties from being computed; an instance's own attributes all carry an underscore.
-    found = inspect.getattr_static(cls, name, None)
+    # Looking without asking keeps properties from being computed.
+    found = inspect.getattr_static(target, name, None)
     return isinstance(found, (classmethod, staticmethod)) if isinstance(target, type) else found is not None
 
 
@@ -257,9 +262,11 @@ def _apples(cls: Any) -> frozenset[str]:
 def _no_such(target: Any, name: str) -> NoReturn:
     cls = target if isinstance(target, type) else type(target)
     there = members(target)
-    close = difflib.get_close_matches(name, there, 3, 0.5)
+    swift = cls.__declared__.get(name, []) if issubclass(cls, MLCObject) else []
+    spelt = [selector_name(d.selector) for d in swift if d.selector]
+    close = spelt or difflib.get_close_matches(name, there, 3, 0.5)
     hint = f"; close: {', '.join(close)}" if close else f"; see dir({cls.__name__})"
-    if issubclass(cls, MLCObject) and (name in cls.__declared__ or name in cls.__properties__):
+    if swift or (issubclass(cls, MLCObject) and name in cls.__properties__):
         hint = f" ({name} is Swift's spelling)" + hint
     raise AttributeError(f"{cls.__name__} has no selector {name!r} in the PyObjC view{hint}")
 

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 Tensors = list[torch.Tensor]
 
@@ -17,6 +18,7 @@ available: dict[str, bool] = {
     "fused_sgd": hasattr(torch, "_fused_sgd_"),
     "foreach": hasattr(torch, "_foreach_mul"),
     "engine": hasattr(torch.autograd.Variable, "_execution_engine"),
+    "inductor": True,
 }
 
 
@@ -123,3 +125,31 @@ def backward(
             tuple(roots), tuple(gradients), False, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
         )
     return torch.autograd.grad(roots, inputs, gradients, allow_unused=True)
+
+
+def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Sequence[Any]]:
+    """TorchInductor's code for a functional graph, called with a list of tensors.
+
+    Called directly it spares the guards and wrappers of ``torch.compile``, which cost more than a small network.
+    """
+    if not available["inductor"]:
+        compiled = torch.compile(graph, fullgraph=True, dynamic=False)
+        return lambda given: compiled(*given)
+    from torch import _guards
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.virtualized import V
+
+    examples = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+    (output,) = [n for n in graph.graph.nodes if n.op == "output"]
+    # Otherwise Inductor may give a result another layout than was traced, and the other phase would read it wrongly.
+    output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
+    fake = next(e.fake_mode for e in examples if hasattr(e, "fake_mode"))
+    with (
+        V.set_fake_mode(fake),
+        _guards.tracing(_guards.TracingContext(fake)),
+        torch.no_grad(),
+        config.patch(layout_optimization=False),
+    ):
+        compiled = compile_fx_inner(graph, examples)
+    return getattr(compiled, "current_callable", None) or compiled

@@ -26,6 +26,8 @@ class Ours:
         ours = {"__array__", "__dlpack__", "__dlpack_device__"}.union(*(FOR_USERS.get(c.__name__, ()) for c in classes))
         seen: set[str] = set()
         for c in classes:
+            for name in sorted(ours & vars(c).get("__annotations__", {}).keys()):
+                yield f"    {name}: {self._annotation(c.__annotations__[name], sys.modules[c.__module__])}"
             for name, value in vars(c).items():
                 if name in seen or name not in ours:
                     continue
@@ -62,23 +64,24 @@ class Ours:
         prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
         return f"    {prefix} {name}({', '.join(parts)}) -> {result}: ..."
 
-    def _annotation(self, text: Any, function: Any) -> str:
+    def _annotation(self, text: Any, written_in: Any) -> str:
+        """An annotation as the stub writes it; ``written_in`` is the function or module whose names it uses."""
         if text is inspect.Parameter.empty:
             return "Any"
         tree = ast.parse(text if isinstance(text, str) else inspect.formatannotation(text), mode="eval")
 
         class Rename(ast.NodeTransformer):
             def visit_Name(inner, node: ast.Name) -> ast.AST:
-                return ast.copy_location(ast.Name(self._name(node.id, function)), node)
+                return ast.copy_location(ast.Name(self._name(node.id, written_in)), node)
 
             def visit_Constant(inner, node: ast.Constant) -> ast.AST:
                 # A quoted annotation is an expression of its own; the strings of Literal[...] are not met here.
                 quoted = isinstance(node.value, str)
-                return ast.parse(self._annotation(node.value, function), mode="eval").body if quoted else node
+                return ast.parse(self._annotation(node.value, written_in), mode="eval").body if quoted else node
 
         return ast.unparse(Rename().visit(tree))
 
-    def _name(self, name: str, function: Any) -> str:
+    def _name(self, name: str, written_in: Any) -> str:
         if name in ("torch", "np"):
             return f"_{name}"
         if name == "numpy":
@@ -87,12 +90,13 @@ class Ours:
             return "_torch.nn"
         if hasattr(builtins, name) or name in ("Any", "Self", "Callable", "Mapping", "Sequence") or name in CLASSES:
             return name
-        value = function.__globals__.get(name)
+        names = getattr(written_in, "__globals__", None) or vars(written_in)
+        value = names.get(name)
         if value is None:
             return "Any"
         home = sys.modules.get(getattr(value, "__module__", ""))
         # An alias such as list[int] claims to come from builtins; the module that uses it has it in any case.
-        self.imports[name] = home.__name__ if home and vars(home).get(name) is value else function.__module__
+        self.imports[name] = home.__name__ if home and vars(home).get(name) is value else names["__name__"]
         return f"_{name}"
 
 

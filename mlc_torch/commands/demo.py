@@ -39,7 +39,15 @@ from mlc_torch import (
     MLCTrainingGraph,
     unwrap,
 )
-from mlc_torch.commands.programs import add_options, chosen_device, extra, progress, save_picture, tensor_data
+from mlc_torch.commands.programs import (
+    add_options,
+    check_extras,
+    chosen_device,
+    extra,
+    progress,
+    save_picture,
+    tensor_data,
+)
 
 BATCH, PIXELS, HIDDEN, CLASSES = 32, 64, 128, 10
 EPOCHS = 30
@@ -187,10 +195,13 @@ class Perceptron:
 
 def learn_digits(arguments: argparse.Namespace) -> dict[str, float]:
     """The whole program: data, training, test, picture."""
+    check_extras()
     digits = Digits.load()
     MLCPlatform.setRNGSeedTo(1)
     network = Perceptron(chosen_device(arguments.device), arguments.double_softmax)
-    _print(f"{len(digits.images)} digits to train on, {len(digits.test_images)} to test, on {network.device.torch_device}")
+    _print(
+        f"{len(digits.images)} digits to train on, {len(digits.test_images)} to test, on {network.device.torch_device}"
+    )
     accuracies = [network.train(digits.images, digits.labels) for _ in progress(arguments.epochs, "epoch")]
     for epoch, accuracy in enumerate(accuracies, 1):
         if epoch == 1 or epoch % 5 == 0 or epoch == len(accuracies):

@@ -26,7 +26,9 @@ def options(about: str | None, epochs: int, given: Sequence[str] | None) -> argp
     """The options of a program that takes no others. ``about`` is its docstring."""
     parser = argparse.ArgumentParser(description=(about or "").partition("\n\n")[0])
     add_options(parser, epochs)
-    return parser.parse_args(given)
+    chosen = parser.parse_args(given)
+    check_extras()
+    return chosen
 
 
 def _count(text: str) -> int:
@@ -58,6 +60,12 @@ def extra(module: str) -> Any:
         if package is None:
             raise
         raise SystemExit(f"this program needs {package}: pip install 'mlc_torch[examples]'") from missing
+
+
+def check_extras() -> None:
+    """End a program before it starts rather than after its training, where it could not show its progress or draw."""
+    extra("tqdm")
+    extra("matplotlib.figure")
 
 
 def progress(steps: int, of: str) -> Iterator[int]:

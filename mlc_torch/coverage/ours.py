@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 FOR_USERS: dict[str, frozenset[str]] = {
+    "ExecutableGraph": frozenset({"memory", "profile"}),  # inference and training graphs
     "MLCDevice": frozenset({"torch_device"}),
+    "MLCGraph": frozenset({"draw", "summary", "to_module"}),
     "MLCLayer": frozenset({"module"}),
     "MLCTensor": frozenset({"from_torch", "numpy", "torch"}),
     "MLCTrainingGraph": frozenset({"register_gradient_hook"}),

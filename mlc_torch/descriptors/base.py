@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, ClassVar
 
-from mlc_torch.refusals import refuse
+from mlc_torch.descriptors.brief import brief
+from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.spelling import CLASSES, MLCObject
 
 
@@ -26,17 +28,40 @@ class Descriptor(MLCObject):
             raise AttributeError(f"{type(self).__name__}.{name} is read-only")
         super().__setattr__(name, value)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self._brief())})"
+
+    def _brief(self, without: frozenset[str] = frozenset()) -> list[str]:
+        """What a one-line repr says; layers say it of their descriptors."""
+        return brief({name: getattr(self, name) for name in self._shown() if name not in without})
+
+    def _shown(self) -> list[str]:
+        """What an initializer demands, and what differs from the values that it fills in itself."""
+        stored = {n: p.stored for n, p in self.__properties__.items() if p.getter is None}
+        needed = [p.name for p in inspect.signature(self._create).parameters.values() if p.default is p.empty]
+        # A parameter ``type`` is stored as convolutionType, poolingType and so on.
+        fields = {n: n if n in stored else next(s for s in stored if s.endswith("Type")) for n in needed}
+        try:
+            usual = self._create(**{n: getattr(self, field) for n, field in fields.items()})
+        except MLCRefusal:  # what plain ``init`` gives, no initializer with labels would
+            return list(stored)
+        same = {n for n in stored if n not in fields.values() and getattr(self, n) == getattr(usual, n)}
+        return [*fields.values(), *(n for n in stored if n not in same and n not in fields.values())]
+
     @classmethod
     def _bare(cls) -> Any:
         """What ``new`` and ``alloc().init()`` give: everything zero."""
-        zero = {n: _zero(p.type) for n, p in cls.__properties__.items() if p.getter is None}
+        zero = {n: zero_of(p.type) for n, p in cls.__properties__.items() if p.getter is None}
         return cls._make(**(zero | cls._bare_fields))
 
 
-def _zero(type_: str) -> Any:
+def zero_of(type_: str) -> Any:
+    """What a property of a Swift type holds before anything was set."""
     known = {"Int": 0, "Float": 0.0, "Bool": False, "Data": b""}
     if type_ in known:
         return known[type_]
+    if type_.startswith("[") and not type_.endswith("?"):
+        return []
     cls: Any = CLASSES.get(type_)
     return cls._value2member_map_.get(0, 0) if hasattr(cls, "_value2member_map_") else None
 

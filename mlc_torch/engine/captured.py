@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -10,12 +11,14 @@ import torch
 
 from mlc_torch.engine.plain import Gradients, Plain
 from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.staging import Block
 from mlc_torch.engine.updater import Updater
 from mlc_torch.layers.noise import Noise
 
 Tensors = Sequence[torch.Tensor]
-_ALIGNMENT = 256
 _WARM_UP = 2
+_NOTHING = object()
+"""Stands for an update of no parameters."""
 
 
 class Captured:
@@ -37,13 +40,16 @@ class Captured:
         updater: Updater | None,
     ) -> None:
         self.plan, self.why, self.updater = plan, "", updater
-        self._block, self._static = _side_by_side(feeds, plan.device)
+        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
+        self._static = self._block.feeds
+        if updater is not None and self._block.numbers is not None:
+            updater.keep_numbers_in(self._block.numbers)
         self._constants = list(constants)
         self._injected = [g.detach().clone() for g in injected]
         self._masks: list[tuple[Noise, torch.Tensor]] = []
         self._plain = Plain(plan, training, differentiates)
         self._pool = torch.cuda.graph_pool_handle()
-        self._updates: dict[Any, torch.cuda.CUDAGraph] = {}
+        self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
         self._capture(differentiates)
 
@@ -67,8 +73,8 @@ class Captured:
         if not noises or not self._plain.training:
             return
 
-        def overhear(noise: Noise, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-            mask = torch.ones(shape, dtype=like.dtype, device=like.device)
+        def overhear(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+            mask = torch.ones(shape, dtype=dtype, device=device)
             self._masks.append((noise, mask))
             return mask
 
@@ -93,50 +99,50 @@ class Captured:
                         self.updater.apply(gradients)
         torch.cuda.current_stream().wait_stream(self._stream)
 
-    def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
+        """The recorded work and what it gives; no graph where the work only looks at memory another way."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-            made = work()
-        return graph, made
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                made = work()
+        empty = any("graph is empty" in str(w.message).lower() for w in told)
+        return None if empty else graph, made
 
-    def _record_update(self, updater: Updater) -> torch.cuda.CUDAGraph:
+    def _record_update(self, updater: Updater) -> Any:
         updater.begin(advance=False)
         graph, _ = self._recorded(lambda: updater.apply(self._gradients[0]))
-        self._updates[updater.optimizer.configuration()] = graph
-        return graph
+        self._updates[updater.optimizer.configuration()] = graph or _NOTHING
+        return graph or _NOTHING
 
     # The phases
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
-        self._fill(feeds)
+        updater = self.updater
+        if self._block.fill(feeds, updater.upcoming() if updater is not None else ()):
+            updater.numbers_are_there()  # type: ignore[union-attr]
         for old, new in zip(self._constants, constants, strict=True):
             if old.data_ptr() != new.data_ptr():
                 old.copy_(new)
         for noise, mask in self._masks:
             noise.redraw(mask)
-        self._forward.replay()
+        if self._forward is not None:
+            self._forward.replay()
         return self._values
-
-    def _fill(self, feeds: Tensors) -> None:
-        if any(f.device.type != "cpu" for f in feeds):
-            for static, feed in zip(self._static, feeds, strict=True):
-                static.copy_(feed, non_blocking=True)
-            return
-        staged = torch.empty(self._block.shape, dtype=torch.uint8, pin_memory=True)
-        for view, feed in zip(_views(staged, self._static), feeds, strict=True):
-            view.copy_(feed)
-        self._block.copy_(staged, non_blocking=True)
 
     def gradient(self, injected: Tensors) -> Gradients:
         for static, given in zip(self._injected, injected, strict=True):
             static.copy_(given)
-        self._backward.replay()
+        if self._backward is not None:
+            self._backward.replay()
         return self._gradients
 
     def update(self, updater: Updater) -> None:
         """The optimizer's step; what it depends on besides its live numbers has a recording of its own."""
         if updater is not self.updater:
             self.updater, self._updates = updater, {}
+            if self._block.numbers is not None and updater.number_count == len(self._block.numbers):
+                updater.keep_numbers_in(self._block.numbers)
         graph = self._updates.get(updater.optimizer.configuration())
         if graph is None:
             kept = _Kept(self.plan, updater)
@@ -145,7 +151,8 @@ class Captured:
             kept.restore()
             graph = self._record_update(updater)
         updater.begin()
-        graph.replay()
+        if graph is not _NOTHING:
+            graph.replay()
 
 
 class _Kept:
@@ -165,25 +172,10 @@ def _in_turn(masks: list[torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Hands out the masks one after the other, over and over."""
     number = 0
 
-    def give(noise: Noise, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    def give(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         nonlocal number
         mask = masks[number % len(masks)]
         number += 1
         return mask
 
     return give
-
-
-def _side_by_side(feeds: Tensors, device: torch.device) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """One block of bytes on the device, and the inputs as views of it."""
-    total = sum(-(-f.nbytes // _ALIGNMENT) * _ALIGNMENT for f in feeds)
-    block = torch.zeros(total, dtype=torch.uint8, device=device)
-    return block, _views(block, feeds)
-
-
-def _views(block: torch.Tensor, like: Tensors) -> list[torch.Tensor]:
-    views, start = [], 0
-    for tensor in like:
-        views.append(block[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
-        start += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-    return views

@@ -51,7 +51,7 @@ class Planned:
         self._saved = None  # the last pass's memory is free for this one
         taken = [*feeds, *constants]
         for draw in self._draws:
-            taken.append(draw.noise.draw(draw.shape, draw.dtype, self.plan.device))
+            taken.append(draw.mask())
         values, self._saved = self._forward(taken)
         return values
 

@@ -43,6 +43,8 @@ class Session:
         self.cells = list(cells)
         self.versions = [c.version for c in self.cells]
         self.checked = 0
+        self.feeds: Sequence[Any] = ()
+        """How the graph feeds the plan's slots; the graph's own business."""
         self.separate = False
         self.gear: Gear | None = None
         self.readable = [plan.cells[slot] for slot in plan.readable]

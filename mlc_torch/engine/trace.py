@@ -36,6 +36,10 @@ class Draw:
     noise: Noise
     shape: tuple[int, ...]
     dtype: torch.dtype
+    device: torch.device
+
+    def mask(self) -> torch.Tensor:
+        return self.noise.mask(self.shape, self.dtype, self.device)
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,11 @@ def record(
     placeholders["masks"] = []
     draws: list[Draw] = []
 
-    def overhear(noise: Noise, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    def overhear(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         with recorder.paused():
-            mask = torch.ones(shape, dtype=like.dtype, device=like.device)
+            mask = torch.ones(shape, dtype=dtype, device=device)
         placeholders["masks"].append(recorder.placeholder(mask))
-        draws.append(Draw(noise, shape, like.dtype))
+        draws.append(Draw(noise, shape, dtype, device))
         return mask
 
     trained = {id(leaf) for leaf in plan.leaves}
@@ -88,7 +92,7 @@ def record(
             stack.enter_context(noise.overheard(overhear))
         stack.enter_context(torch.set_grad_enabled(differentiates))
         stack.enter_context(recorder)
-        env = run_forward(plan, given["feeds"], given["constants"], call=_functional(stand_in))
+        env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in))
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
         forward = list(recorder.graph.nodes)
         gradients: list[Any] = []
@@ -111,7 +115,7 @@ def record(
     )
 
 
-def _functional(stand_in: dict[int, torch.Tensor]) -> Callable[[Step, list[torch.Tensor]], Any]:
+def functional(stand_in: dict[int, torch.Tensor]) -> Callable[[Step, list[torch.Tensor]], Any]:
     """Calls a module with other tensors in place of its own."""
 
     def call(step: Step, sources: list[torch.Tensor]) -> Any:
@@ -200,7 +204,8 @@ def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
     """Attention kernels count as random because of their dropout, which is never theirs here."""
     names = [a.name for a in func._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
-    return "dropout_p" in names and not given.get("dropout_p", 0.0)
+    rates = [name for name in ("dropout_p", "dropout") if name in names]
+    return bool(rates) and not any(given.get(name, 0.0) for name in rates)
 
 
 def _where(tensor: torch.Tensor) -> Any:

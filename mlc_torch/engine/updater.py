@@ -25,9 +25,12 @@ class Updater:
         self.indices = [i for i, t in enumerate(trained) if t.updated]
         self.cells = [trained[i].cell for i in self.indices]
         self.step = getattr(optimizer, "timeStep", 1)
-        self.on_device = device.type == "cuda"
+        self._names = list(optimizer.scalars(self.step))
+        self._memory: torch.Tensor | None = None
+        self._known: list[float] | None = None
         self.numbers: dict[str, Any] = {}
-        self._known: dict[str, float] = {}
+        if device.type == "cuda":
+            self.keep_numbers_in(torch.zeros(len(self._names), device=device))
         self.adopt()
 
     def adopt(self) -> None:
@@ -43,20 +46,37 @@ class Updater:
         """Every tensor that an update writes."""
         return [*self.params, *(t for state in self.states for t in state)]
 
+    # The numbers of a step: floats on the host, or on CUDA a few elements of device memory that recorded work reads
+
+    @property
+    def number_count(self) -> int:
+        return len(self._names)
+
+    def keep_numbers_in(self, memory: torch.Tensor) -> None:
+        """Let recorded work read the numbers from ``memory``."""
+        self._memory, self._known = memory, None
+        self.numbers = {name: memory[i] for i, name in enumerate(self._names)}
+
+    def upcoming(self) -> list[float]:
+        """The numbers of the next update, as things stand."""
+        self._announced = list(self.optimizer.scalars(self.step).values())
+        return self._announced
+
+    def numbers_are_there(self) -> None:
+        """What ``upcoming`` gave has been copied to the device."""
+        self._known = self._announced
+
     def begin(self, advance: bool = True) -> None:
-        """The numbers of this step; ``advance`` counts it."""
+        """See to the numbers of this step; ``advance`` counts it."""
         if [c.version for c in self.cells] != self._versions:
             self.adopt()
         numbers = self.optimizer.scalars(self.step)
-        if not self.on_device:
+        if self._memory is None:
             self.numbers = numbers
-        else:
-            for name, value in numbers.items():
-                if name not in self.numbers:
-                    self.numbers[name] = torch.full((), value, dtype=torch.float32, device=self.device)
-                elif self._known[name] != value:
-                    self.numbers[name].fill_(value)
-                self._known[name] = value
+        elif (values := list(numbers.values())) != self._known:
+            for i, value in enumerate(values):
+                self._memory[i].fill_(value)
+            self._known = values
         if not advance:
             return
         self.step += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,10 +23,18 @@ _CLASS_LOSSES = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEn
 _PROBABILITIES = (MLCLossType.categoricalCrossEntropy, MLCLossType.log)
 
 
+_HERE = str(Path(__file__).parent.parent)
+
+
 def warn_once(warned: set[str], cause: str, text: str) -> None:
-    if cause not in warned:
-        warned.add(cause)
-        warnings.warn(text, MLCTrainingWarning, stacklevel=8)
+    """Warn at the line of the program that called into the library."""
+    if cause in warned:
+        return
+    warned.add(cause)
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, MLCTrainingWarning, stacklevel=level)
 
 
 def _kind(layer: Any) -> MLCLossType | None:
@@ -34,7 +44,7 @@ def _kind(layer: Any) -> MLCLossType | None:
     return getattr(descriptor, "lossType", None)
 
 
-def advise(warned: set[str], nodes: Sequence[Node], outputs: dict[str, Cell], updatable: int) -> None:
+def advise(warned: set[str], nodes: Sequence[Node], outputs: dict[str, Cell], learns: bool) -> None:
     """What can be seen when a training graph is compiled."""
     made_by = producers(nodes)
     for node in nodes:
@@ -59,12 +69,12 @@ def advise(warned: set[str], nodes: Sequence[Node], outputs: dict[str, Cell], up
     for name, cell in outputs.items():
         if id(cell) not in made_by:
             warn_once(warned, f"output {name}", f"no node of the graph produces the output {name!r} ({cell.label})")
-    if not updatable:
+    if not learns:
         warn_once(
             warned,
             "nothing to update",
-            "no parameter can be updated: no layer has parameters that a loss depends on, isUpdatable is False or "
-            "disableUpdate was given everywhere",
+            "no parameter can be updated: no layer has parameters that a loss depends on, the gradient is stopped before "
+            "them, isUpdatable is False or disableUpdate was given everywhere",
         )
 
 

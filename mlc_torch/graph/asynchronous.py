@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mlc_torch.enums import MLCExecutionOptions as Run
+from mlc_torch.refusals import MLCRefusal, note, strict
 from mlc_torch.tensor import MLCTensor
 
 
@@ -21,7 +22,12 @@ async def awaited(run: Callable[..., bool], options: Run = Run(0), **arguments: 
             completionHandler=lambda result, error, seconds: answers.append((result, error, seconds)),
         )
 
-    await asyncio.to_thread(call)
+    try:
+        await asyncio.to_thread(call)
+    except MLCRefusal as why:
+        with strict():  # it is raised, so it needs no line in the log; last_refusal() of this context shall know it
+            note(why, why.member)
+        raise
     result, _, seconds = answers[-1]
     return result, seconds
 

@@ -75,26 +75,26 @@ class Queued:
         self, device: torch.device, result: Cell | None, targets: Targets, handler: Handler | None, clock: Clock | None
     ) -> None:
         self.device, self.result, self.handler, self.clock = device, result, handler, clock
-        self.event = torch.cuda.Event() if device.type == "cuda" else None
         self.outputs = [(target, _copied_out(cell.value)) for cell, target in targets if cell.value is not None]
         asked = handler is not None and result is not None and result.value is not None
         self.value = _copied_out(result.value) if asked else None  # type: ignore[union-attr]
-        if self.event is not None:
+        self.event: torch.cuda.Event | None = None
+        if device.type == "cuda" and (self.outputs or handler is not None):
+            self.event = torch.cuda.Event()
             self.event.record()
 
     def finish(self, queue: CompletionQueue, wait: bool) -> bool:
-        if self.handler is None and not self.outputs:
-            if wait:
-                self._wait()
-            return True
         if wait:
             self._wait()
-        queue.finish(self._complete, wait)
+        if self.handler is not None or self.outputs:
+            queue.finish(self._complete, wait)
         return True
 
     def _wait(self) -> None:
         if self.event is not None:
             self.event.synchronize()
+        elif self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
         else:
             torch.mps.synchronize()
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -16,15 +16,18 @@ from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.clock import Clock
 from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, refused
-from mlc_torch.graph.graph import MLCGraph, needed_bytes
-from mlc_torch.graph.nodes import Node, check, unique_layers
+from mlc_torch.graph.feeding import Data, batch_axes, declared_batch, describe_feeds, needed_bytes
+from mlc_torch.graph.graph import MLCGraph
+from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.memory import Memory
+from mlc_torch.graph.nodes import Node, check, in_order, unique_layers
 from mlc_torch.graph.planner import Wishes, make_plan
+from mlc_torch.graph.profile import Profile
+from mlc_torch.graph.sequences import with_lengths
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import Cell, MLCTensor, MLCTensorData
 from mlc_torch.tensor.cell import newest_change
-
-Data = Mapping[str, MLCTensorData]
 
 _CPU = torch.device("cpu")
 _PROFILING, _SYNCHRONOUS = Run.profiling.value, Run.synchronous.value
@@ -45,18 +48,42 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             outputs={},
             options=None,
             sessions={},
+            lengths={},
             linked=[],
             warned=set(),
-            lock=threading.RLock(),
+            always=0,
+            compiled=None,
+            samples=None,
+            users=set(),
+            lock=Locks(graph._lock for graph in graphObjects),
             queue=CompletionQueue(),
             **more,
         )
 
     def _all_nodes(self) -> list[Node]:
-        return [node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes
+        return in_order([node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes)
 
     def _changed(self) -> None:
-        self._sessions = {}
+        self._sessions, self._samples = {}, None
+
+    def _names(self) -> dict[int, tuple[str, str]]:
+        declared = [*self._fed(), ("output", self._outputs)]
+        return {id(cell): (kind, name) for kind, cells in declared for name, cell in cells.items()}
+
+    # Seeing it (ours)
+
+    def memory(self) -> Memory:
+        """What the graph holds on its device: parameters, statistics, optimizer state, gradients, results and so on."""
+        with self._lock:
+            return Memory(self)
+
+    def profile(self, work: Callable[[], Any] | None = None) -> Profile:
+        """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""
+        report = Profile(self)
+        if work is not None:
+            with report:
+                work()
+        return report
 
     # Declaring
 
@@ -89,7 +116,8 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         inputTensorsData: Data | None,
     ) -> bool:
         with self._lock:
-            nodes = self._planned_nodes()
+            there = ExecutableGraph._all_nodes(self)
+            nodes = self._nodes_to_run(there)
             if not nodes:
                 refuse("the graph has no layers")
             for node in nodes:
@@ -103,20 +131,34 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 layer._deviceType = device._type
             for graph in (self, *self._graphObjects):
                 graph._device = device
-            self._options = options
+            self._options, self._compiled = options, there
+            self._take_up(device)
             self._warned.clear()
             self._changed()
             if self._missing() is None:
                 self._ready()
         return True
 
+    def _take_up(self, device: MLCDevice) -> None:
+        """What was asked for "from the next compile on"."""
+
     def _planned_nodes(self, variant: str = "") -> list[Node]:
-        """The nodes that run. Variants leave some out."""
-        return self._all_nodes()
+        """The nodes that run: those of the last compile. Nodes that came later wait for the next."""
+        nodes = ExecutableGraph._all_nodes(self) if self._compiled is None else self._compiled
+        return with_lengths(self._nodes_to_run(nodes, variant), self._inputs, self._lengths)
+
+    def _nodes_to_run(self, nodes: list[Node], variant: str = "") -> list[Node]:
+        """What is run of these nodes. Variants leave some out."""
+        return nodes
 
     def _fed(self, variant: str = "") -> list[tuple[str, Mapping[str, Cell]]]:
-        """What a call is given data for: kind, names and tensors, in the order of the plan's fed slots."""
-        return [("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights)]
+        """What a call is given data for: kind, names and tensors, in the order of the plan's fed slots.
+
+        A tensor that was declared and that no node reads needs no data.
+        """
+        read = {id(c) for node in self._planned_nodes(variant) for c in node.reads}
+        kinds = (("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights))
+        return [(kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in kinds]
 
     def _fed_cells(self, variant: str = "") -> list[Cell]:
         return [cell for _, cells in self._fed(variant) for cell in cells.values()]
@@ -176,6 +218,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             optimizer=self._optimizer_for(variant),
             options=self._options,
         )
+        made.feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch())
         made.checked = newest_change()
         self._sessions[variant] = made
         return made
@@ -189,43 +232,37 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     # Feeding
 
+    def _declared_batch(self) -> int:
+        if self._samples is None:
+            self._samples = declared_batch(self._inputs, self._labels, self._planned_nodes())
+        return self._samples
+
     def _batch(self, batchSize: int) -> tuple[int, int]:
         """The batch that was declared, and the one that this call runs."""
-        full = next(iter(self._inputs.values())).shape[0] if self._inputs else 0
+        full = self._declared_batch()
         if batchSize < 0:
             refuse(f"batchSize must not be negative, got {batchSize}")
         if full and batchSize > full:
             refuse(f"batchSize is {batchSize}, the inputs hold {full} samples")
         return full, batchSize or full
 
-    def _feeds(self, variant: str, given: Sequence[Data | None], full: int, batch: int) -> list[torch.Tensor]:
-        """A tensor for every fed slot, over the caller's own memory where data is given."""
-        feeds = []
-        for (kind, cells), data in zip(self._fed(variant), given, strict=False):
-            for name, cell in cells.items():
-                found = data.get(name) if data else None
-                if found is not None and batch == full and found._length >= cell.nbytes:
-                    feeds.append(found.view(cell.dtype, cell.shape))
-                    continue
-                short = batch != full and cell.shape[0] == full
-                if found is None:
-                    value = cell.value if cell.value is not None else cell.host_view()
-                    if value is None:
-                        have = ", ".join(map(repr, data)) if data else "nothing"
-                        refuse(f"no data for the {kind} {name!r}; given: {have}")
-                    value = value[:batch] if short else value
-                else:
-                    needed_bytes(name, cell, found, batch if short else 0)
-                    value = found.view(cell.dtype, (batch, *cell.shape[1:]) if short else cell.shape)
-                feeds.append(value)
-        return feeds
+    def _batches(self, cells, batchSize):
+        axes, full = batch_axes(self._planned_nodes()), self._declared_batch()
+        if not full or batchSize < 0 or batchSize > full:
+            return super()._batches(cells, batchSize)
+        return [batchSize if axes.get(id(c), 0) == 0 and c.shape[0] == full else 0 for c in cells]
 
     # Finishing
 
-    def _publish(self, session: Session) -> Cell:
+    def _publish(self, session: Session, feeds: Sequence[torch.Tensor]) -> Cell:
         """Give the readable tensors their values; gives the one that the handler gets."""
-        device = self._device
+        device, borrowed = self._device, session.plan.device.type == "cpu"
+        if borrowed:
+            # A reshaped or untouched input is the caller's own memory, which the caller may use again after the call.
+            lent = {t.untyped_storage().data_ptr() for t in (*feeds, *session.constants())}
         for cell, value in zip(session.readable, session.values, strict=True):
+            if borrowed and value.untyped_storage().data_ptr() in lent:
+                value = value.clone()
             cell.publish(value if value.shape == cell.shape else _into_full(cell, value), device)
         return session.result
 
@@ -246,11 +283,15 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
         return targets
 
+    def _broke_off(self) -> None:
+        """A phase ended in the middle."""
+
     def _execute(
         self, member: str, options: Run, handler: Handler | None, work: Callable[[], tuple[Cell | None, Targets]]
     ) -> bool:
         """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
         bits = options._value_
+        self._users.add(get_ident())
         try:
             with self._lock:
                 device = self._device.torch_device if self._device is not None else _CPU
@@ -258,14 +299,26 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 result, targets = work()
                 if clock is not None:
                     clock.stop()
-                queued = None if device.type == "cpu" else Queued(device, result, targets, handler, clock)
+                if device.type == "cpu":
+                    queued = None
+                    for cell, target in targets:
+                        fill(target, cell.value)
+                    if handler is not None and result is not None and len(self._users) > 1:
+                        result = result.frozen(result.value)  # another thread may run the graph before the handler reads
+                else:
+                    queued = Queued(device, result, targets, handler, clock)
         except MLCRefusal as why:
             refused(handler, why, f"{type(self).__name__}.{member}")
             raise
+        except (RuntimeError, IndexError) as error:
+            if isinstance(error, NotImplementedError):
+                raise
+            self._broke_off()
+            why = MLCRefusal(f"torch cannot compute this: {str(error).splitlines()[0]}")
+            refused(handler, why, f"{type(self).__name__}.{member}")
+            raise why from error
         if queued is not None:
             return queued.finish(self._queue, bool(bits & _SYNCHRONOUS))
-        for cell, target in targets:
-            fill(target, cell.value)
         if handler is not None:
             seconds = clock.seconds() if clock is not None else 0.0
             deliver(handler, None if result is None else MLCTensor._of(result), None, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ class GradientGraph(ExecutableGraph):
                 if gradient is None:
                     refuse(f"no loss depends on {parameter.label!r}, or its gradient is stopped")
                 return host_bytes(gradient)
+        if any(cell is parameter._cell for cell in self._stopped):
+            refuse(f"stopGradient was called for {parameter.label!r}, so it has no gradient")
         refuse(f"layer {layer.label!r} was added with disableUpdate, so {parameter.label!r} has no gradient")
 
     def _separate_session(self) -> Session:
@@ -66,33 +69,61 @@ class GradientGraph(ExecutableGraph):
         return self._gradients_at(layer, lambda node: node.results)
 
     def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[Cell]]) -> list[MLCTensor]:
-        """A fresh tensor for each; from the first time it is asked for, each gradient phase keeps it."""
+        """A fresh tensor for each; from the first time it is asked for, each gradient phase keeps it.
+
+        A tensor that is asked for before there is a gradient gets that of the next gradient phase.
+        """
         cells = [c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)]
         with self._lock:
             unknown = [c for c in cells if id(c) not in self._asked]
             if unknown:
                 self._asked |= {id(c): c for c in unknown}
                 self._sessions = {}
-                if self._last is not None and self._last.has_gradients:
-                    slots = self._last.plan.slots
-                    self._last.gradients_again([slots[id(c)] for c in unknown if id(c) in slots])
-            return [self._gradient_tensor(c, self._last) for c in cells]
+            if self._last is not None:
+                self._add_late(self._last, cells)
+            made = [self._gradient_tensor(c, self._last) for c in cells]
+            self._unfilled = [entry for entry in self._unfilled if entry[1]() is not None]
+            self._unfilled += [(c, weakref.ref(t)) for c, t in zip(cells, made, strict=True) if t._cell.value is None]
+        return made
+
+    def _fill_gradient_tensors(self, session: Session) -> None:
+        """Tensors that were handed out before there was a gradient."""
+        waiting = [(cell, tensor) for cell, reference in self._unfilled if (tensor := reference()) is not None]
+        self._unfilled = []
+        self._add_late(session, [cell for cell, _ in waiting])
+        for cell, tensor in waiting:
+            value = self._gradient_value(cell, session)
+            if value is not None:
+                tensor._cell.publish(value, self._device)
+
+    def _add_late(self, session: Session, cells: Sequence[Cell]) -> None:
+        """Gradients that were asked for when the forward pass was under way or over."""
+        slots, wanted = session.plan.slots, session.plan.wanted
+        late = [slots[id(c)] for c in cells if id(c) in slots and slots[id(c)] not in wanted]
+        if late and session.has_gradients:
+            session.gradients_again(late)
 
     def _gradient_tensor(self, cell: Cell, session: Session | None) -> MLCTensor:
         """A new tensor that holds the gradient of ``cell``: zeros where nothing depends on it, no data before any."""
         made = Cell(cell.descriptor)
         made.label = f"gradient of {cell.label}"
-        slot = session.plan.slots.get(id(cell)) if session is not None else None
-        if session is not None and session.has_gradients and slot is not None and slot in session.plan.wanted:
-            value = session.gradient_of(slot)
-            if value is None:
-                value = torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
-            if tuple(value.shape) != cell.shape:  # a short batch
-                full = value.new_zeros(cell.shape)
-                full[tuple(slice(0, n) for n in value.shape)] = value
-                value = full
+        value = self._gradient_value(cell, session) if session is not None else None
+        if value is not None:
             made.publish(value, self._device)
         return MLCTensor._of(made)
+
+    def _gradient_value(self, cell: Cell, session: Session) -> torch.Tensor | None:
+        slot = session.plan.slots.get(id(cell))
+        if not session.has_gradients or slot is None or slot not in session.plan.wanted:
+            return None
+        value = session.gradient_of(slot)
+        if value is None:
+            return torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
+        if tuple(value.shape) == cell.shape:
+            return value
+        full = value.new_zeros(cell.shape)  # of a short batch
+        full[tuple(slice(0, n) for n in value.shape)] = value
+        return full
 
     # Steering
 

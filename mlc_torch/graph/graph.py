@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.graph.dot import dot_description
+from mlc_torch.graph.feeding import needed_bytes
+from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.nodes import Node, handles, infer, unique_layers
+from mlc_torch.graph.picture import draw, svg
+from mlc_torch.graph.summary import Summary
+from mlc_torch.graph.torch_module import torch_module
 from mlc_torch.layers import (
     MLCConcatenationLayer,
     MLCGatherLayer,
@@ -33,7 +40,7 @@ class MLCGraph(MLCObject):
 
     @declare("init()", "graph")
     def _create(cls):
-        return cls._make(nodes=[], device=None)
+        return cls._make(nodes=[], device=None, lock=Locks())
 
     @classmethod
     def _bare(cls) -> Any:
@@ -55,6 +62,23 @@ class MLCGraph(MLCObject):
 
     def _stopped_cells(self) -> set[int]:
         return set()
+
+    def _names(self) -> dict[int, tuple[str, str]]:
+        """Kind and name of every tensor that was declared, by the cell's identity."""
+        return {}
+
+    # Seeing it (ours)
+
+    def summary(self) -> Summary:
+        """A table of the layers; below it parameters, losses, device, and which gear runs and why."""
+        return Summary(self)
+
+    def draw(self, path: str | Path) -> Path:
+        """Write a picture of the graph: ``.svg``, ``.png``, ``.pdf`` or ``.dot``. Dashed lines carry no gradient."""
+        return draw(self, path)
+
+    def _repr_svg_(self) -> str | None:
+        return svg(self)
 
     # Adding nodes
 
@@ -109,12 +133,15 @@ class MLCGraph(MLCObject):
         "split(source: MLCTensor, splitCount: Int, dimension: Int) -> [MLCTensor]?",
         "splitWithSource:splitCount:dimension:",
     )
+    def _split(self, source, splitCount, dimension):
+        return self._add(MLCSplitLayer._create(splitCount, dimension), [source])
+
     @declare(
         "split(source: MLCTensor, splitSectionLengths: [Int], dimension: Int) -> [MLCTensor]?",
         "splitWithSource:splitSectionLengths:dimension:",
     )
-    def _split(self, source, **how):
-        return self._add(MLCSplitLayer._create(**how), [source])
+    def _split_by_lengths(self, source, splitSectionLengths, dimension):
+        return self._add(MLCSplitLayer._of_lengths(splitSectionLengths, dimension), [source])
 
     @objc_only("- selectWithSources: [MLCTensor], condition: MLCTensor -> MLCTensor?")
     @declare("select(sources: [MLCTensor], condition: MLCTensor) -> MLCTensor?", ours=True)
@@ -156,16 +183,24 @@ class MLCGraph(MLCObject):
     def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
         """Names that stand in both dictionaries are bound; their data has been read when this returns."""
         pairs = [(name, tensor._cell, inputsData[name]) for name, tensor in inputTensors.items() if name in inputsData]
-        for name, cell, data in pairs:
-            needed_bytes(name, cell, data, batchSize)
-        for _, cell, data in pairs:
-            write(cell, data, device, batchSize)
+        batches = self._batches([cell for _, cell, _ in pairs], batchSize)
+        for (name, cell, data), batch in zip(pairs, batches, strict=True):
+            needed_bytes(name, cell, data, batch)
+        for (_, cell, data), batch in zip(pairs, batches, strict=True):
+            write(cell, data, device, batch)
         return True
+
+    def _batches(self, cells: list[Cell], batchSize: int) -> list[int]:
+        """How many samples of each tensor ``batchSize`` means; 0 for one that is bound whole, as initial states are."""
+        if batchSize < 0 or all(batchSize > cell.shape[0] for cell in cells):
+            return [batchSize] * len(cells)  # no number of samples: refused for each of them
+        return [batchSize if batchSize <= cell.shape[0] else 0 for cell in cells]
 
     def __copy__(self) -> Any:
         raise TypeError(f"{type(self).__name__} cannot be copied: a layer belongs to one graph")
 
-    __deepcopy__ = __copy__  # type: ignore[assignment]
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{type(self).__name__} cannot be pickled; save a checkpoint instead")
@@ -174,17 +209,17 @@ class MLCGraph(MLCObject):
         where = f", on {self._device.torch_device}" if self._device is not None else ""
         return f"{type(self).__name__}({len(self._all_nodes())} nodes{where})"
 
+    # With PyTorch (ours)
 
-def needed_bytes(name: str, cell: Cell, data: MLCTensorData, batch: int) -> int:
-    """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
-    descriptor = cell.descriptor
-    if not 0 <= batch <= descriptor._shape[0]:
-        refuse(f"batchSize is {batch}, the tensor for {name!r} holds {descriptor._shape[0]} samples")
-    needed = descriptor.sample_bytes * batch if batch else descriptor.nbytes
-    if data._length < needed:
-        refuse(f"data for {name!r} holds {data._length} bytes, {needed} are needed for shape {descriptor.shape}"
-               + (f" and batchSize {batch}" if batch else ""))
-    return needed
+    def to_module(self, *, loss: bool = False) -> SharedGraphModule:
+        """The graph as an ``nn.Module`` over the same memory, without its loss layers unless ``loss`` is true.
+
+        ``forward`` takes the inputs in the order of ``addInputs`` (with ``loss`` then labels and label weights), else the
+        tensors that hold no data in the order in which layers read them. It gives the last result, or a dictionary of
+        the outputs where ``addOutputs`` declared several. Parameters are named ``label.role``: ``dense1.weights``.
+        """
+        with self._lock:
+            return torch_module(self, loss)
 
 
 def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
@@ -192,7 +227,8 @@ def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> Non
     shape = (batch, *cell.shape[1:]) if batch else cell.shape
     source, target = data.view(cell.dtype, shape), device.torch_device
     if shape == cell.shape:
-        cell.publish(upload(source, target), device)
+        # On CUDA the copy to the device joins that of the other inputs when the graph runs.
+        cell.publish(source.clone() if target.type == "cuda" else upload(source, target), device)
         return
     full = cell.value if cell.value is not None and cell.value.device == target else None
     if full is None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.asynchronous import awaited
 from mlc_torch.graph.executable import ExecutableGraph
+from mlc_torch.graph.feeding import take
 from mlc_torch.graph.nodes import Node
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.refusals import refuse
@@ -95,11 +97,12 @@ class MLCInferenceGraph(ExecutableGraph):
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
             session = self._ready()
-            bits = options._value_
+            bits = options._value_ | self._always
             skip = bits & _SKIP
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
-            session.forward(self._feeds("", data, full, batch), False, False, full == batch, bool(bits & _BY_LAYER))
-            return self._publish(session), targets
+            feeds = take(session.feeds, data, None if batch == full else batch)
+            session.forward(feeds, False, False, full == batch, bool(bits & _BY_LAYER))
+            return self._publish(session, feeds), targets
 
         return self._execute("execute(inputsData:batchSize:options:completionHandler:)", options, completionHandler, work)
 
@@ -118,12 +121,16 @@ class MLCInferenceGraph(ExecutableGraph):
             session.prepare(training=False, differentiates=False)
         return session
 
-    def _planned_nodes(self, variant: str = "") -> list[Node]:
+    def _nodes_to_run(self, nodes: list[Node], variant: str = "") -> list[Node]:
         """Loss nodes run only where their labels were declared."""
         declared = {id(c) for c in self._labels.values()}
         return [
             node
-            for node in self._all_nodes()
+            for node in nodes
             if not isinstance(node.layer, MLCLossLayer)
             or all(id(c) in declared or c.host is not None for c in node.labels)
         ]
+
+    def to_module(self, *, loss: bool = False) -> SharedGraphModule:
+        """As ``MLCGraph.to_module``; the module comes in inference mode."""
+        return super().to_module(loss=loss).eval()

@@ -37,9 +37,12 @@ def infer(layer: MLCLayer, reads: Sequence[Cell]) -> tuple[Cell, ...]:
 
 
 def check(node: Node) -> None:
-    """What the framework only refuses at compile."""
+    """What the framework only refuses at compile, and once more what it refuses in a node: labels may have come since."""
+    descriptors = [c.descriptor for c in node.reads]
     try:
-        node.layer._check([c.descriptor for c in node.reads])
+        if node.labels:
+            node.layer._infer(descriptors)
+        node.layer._check(descriptors)
     except MLCRefusal as why:
         refuse(f"{_describe(node.layer, node.reads)}: {why.reason}")
 
@@ -52,6 +55,32 @@ def _describe(layer: MLCLayer, reads: Iterable[Cell]) -> str:
 def producers(nodes: Iterable[Node]) -> dict[int, Node]:
     """The node behind each result, by the cell's identity."""
     return {id(c): node for node in nodes for c in node.results}
+
+
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    """Each node once, behind those whose results it reads, and otherwise as given."""
+    nodes = list(dict.fromkeys(nodes))
+    made_by = producers(nodes)
+    ordered: dict[Node, None] = {}
+    waiting = list(reversed(nodes))
+    while waiting:
+        node = waiting[-1]
+        before = [made_by[id(c)] for c in node.reads if id(c) in made_by and made_by[id(c)] not in ordered]
+        if before and node not in ordered:
+            waiting += reversed(before)
+        else:
+            ordered.setdefault(waiting.pop())
+    return list(ordered)
+
+
+def reached(nodes: Sequence[Node], ends: Iterable[Cell], stopped: Iterable[Cell]) -> tuple[set[int], set[int]]:
+    """What a gradient that starts at ``ends`` comes to: the nodes and the tensors, by identity."""
+    tensors, blocked, seen = {id(c) for c in ends}, {id(c) for c in stopped}, set()
+    for node in reversed(nodes):
+        if any(id(c) in tensors for c in node.results):
+            seen.add(id(node))
+            tensors |= {id(c) for c in node.reads} - blocked
+    return seen, tensors
 
 
 def handles(cells: Iterable[Cell]) -> list[MLCTensor]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.plan import Hook, Plan, Step, Trained
-from mlc_torch.graph.nodes import Node
+from mlc_torch.graph.nodes import Node, unique_layers
 from mlc_torch.tensor import Cell
 
 
@@ -80,11 +80,22 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[Cell], device: MLCDevice, wis
     )
 
 
+def updatable(nodes: Sequence[Node], trained_tensors: Iterable[tuple[Cell, bool]]) -> dict[int, bool]:
+    """Whether the optimizer may change a tensor, by the cell's identity: not where one of its parameters says no."""
+    now: dict[int, bool] = {}
+    for layer in unique_layers(n for n in nodes if n.updates):
+        for use in layer.parameter_uses:
+            now[id(use.cell)] = now.get(id(use.cell), True) and use.parameter._isUpdatable
+    for cell, updates in trained_tensors:
+        now[id(cell)] = now.get(id(cell), True) and updates
+    return now
+
+
 def _trained(nodes: Sequence[Node], wishes: Wishes, slots: dict[int, int]) -> tuple[Trained, ...]:
     """Every tensor with a gradient: a tensor that many layers use stands once, with all its uses."""
-    uses: dict[int, list] = {}
+    uses: dict[int, dict] = {}
     cells: dict[int, Cell] = {}
-    updated: dict[int, bool] = {}
+    updated = updatable(nodes, wishes.trained_tensors)
     stopped = {id(c) for c in wishes.stopped}
     layers_seen = set()
     for node in nodes:
@@ -96,14 +107,12 @@ def _trained(nodes: Sequence[Node], wishes: Wishes, slots: dict[int, int]) -> tu
             if not use.torch.requires_grad or key in stopped:
                 continue
             cells[key] = use.cell
-            uses.setdefault(key, []).append(use.torch)
-            updated[key] = updated.get(key, True) and use.parameter._isUpdatable
+            uses.setdefault(key, {})[id(use.torch)] = use.torch  # layers may share one torch parameter too
     own = {}
-    for cell, updates in wishes.trained_tensors:
+    for cell, _ in wishes.trained_tensors:
         if id(cell) in slots and id(cell) not in stopped:
             cells[id(cell)] = cell
             own[id(cell)] = slots[id(cell)]
-            updated[id(cell)] = updated.get(id(cell), True) and updates
     return tuple(
-        Trained(cell, tuple(uses.get(key, ())), own.get(key), updated[key]) for key, cell in cells.items()
+        Trained(cell, tuple(uses.get(key, {}).values()), own.get(key), updated[key]) for key, cell in cells.items()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,12 +11,14 @@ from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.advice import VALUES_SEEN, advise, advise_on_values, probabilities_of
 from mlc_torch.graph.asynchronous import awaited, awaited_time
+from mlc_torch.graph.feeding import take
 from mlc_torch.graph.gradients import GradientGraph
 from mlc_torch.graph.loss_node import own_loss_node
-from mlc_torch.graph.nodes import Node, unique_layers
-from mlc_torch.graph.planner import Wishes
+from mlc_torch.graph.nodes import Node, reached, unique_layers
+from mlc_torch.graph.planner import Wishes, updatable
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.refusals import refuse
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.spelling import declare, objc_only, prop
 from mlc_torch.tensor import Cell
 
@@ -44,6 +47,8 @@ class MLCTrainingGraph(GradientGraph):
     )
     @objc_only("+ trainingGraphWithGraphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer? -> Self")
     def _create(cls, graphObjects, lossLayer, optimizer):
+        if optimizer is not None:
+            _check_rule(optimizer)
         made = cls._over(
             graphObjects,
             lossLayer=lossLayer,
@@ -51,6 +56,7 @@ class MLCTrainingGraph(GradientGraph):
             loss_cells={},
             user_gradients={},
             asked={},
+            unfilled=[],
             to_stop=[],
             stopped=[],
             to_train=[],
@@ -69,13 +75,16 @@ class MLCTrainingGraph(GradientGraph):
 
     def _all_nodes(self) -> list[Node]:
         nodes = super()._all_nodes()
-        own = self._own_loss(nodes)
-        return nodes if own is None else [*nodes, own]
+        try:
+            return self._with_own_loss(nodes)
+        except MLCRefusal:
+            return nodes  # a loss that does not fit its predictions: compile says so
 
-    def _own_loss(self, nodes: list[Node]) -> Node | None:
+    def _with_own_loss(self, nodes: list[Node]) -> list[Node]:
         if self._lossLayer is None:
-            return None
-        return own_loss_node(self._lossLayer, nodes, self._labels, self._label_weights, self._loss_cells)
+            return nodes
+        own = own_loss_node(self._lossLayer, nodes, self._labels, self._label_weights, self._loss_cells)
+        return nodes if own is None else [*nodes, own]
 
     @prop("[MLCLayer]")
     def layers(self):
@@ -118,13 +127,12 @@ class MLCTrainingGraph(GradientGraph):
         "compileWithOptions:device:inputTensors:inputTensorsData:",
     )
     def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None):
-        with self._lock:
-            self._stopped, self._trained_tensors = list(self._to_stop), list(self._to_train)
-            for parameter in self._trained_tensors:
-                parameter._tensor._cell.place(device, writable=True)
-            done = self._compile(options, device, inputTensors, inputTensorsData)
-            self._last = None
-        return done
+        return self._compile(options, device, inputTensors, inputTensorsData)
+
+    def _take_up(self, device):
+        self._stopped, self._trained_tensors, self._last = list(self._to_stop), list(self._to_train), None
+        for parameter in self._trained_tensors:
+            parameter._tensor._cell.place(device, writable=True)
 
     @declare("compileOptimizer(_ optimizer: MLCOptimizer) -> Bool", "compileOptimizer:")
     def _compile_optimizer(self, optimizer):
@@ -132,11 +140,11 @@ class MLCTrainingGraph(GradientGraph):
         if self._options is None:
             refuse("compile the graph before its optimizer")
         with self._lock:
-            optimizer.state_names()
+            _check_rule(optimizer)
             if optimizer is not self._optimizer:
-                for layer in unique_layers(self._planned_nodes()):
-                    for use in layer.parameter_uses:
-                        use.cell.optimizer_device_data = []
+                cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer.parameter_uses]
+                for cell in (*cells, *(p._tensor._cell for p in self._trained_tensors)):
+                    cell.optimizer_device_data = []
             self._optimizer = optimizer
             self._changed()
         return True
@@ -153,8 +161,8 @@ class MLCTrainingGraph(GradientGraph):
                 graph._changed()
         return True
 
-    def _planned_nodes(self, variant: str = "") -> list[Node]:
-        nodes = self._all_nodes()
+    def _nodes_to_run(self, nodes: list[Node], variant: str = "") -> list[Node]:
+        nodes = self._with_own_loss(nodes)
         if variant == PREDICT:
             return [n for n in nodes if not isinstance(n.layer, MLCLossLayer) and n.layer is not self._lossLayer]
         return nodes
@@ -209,10 +217,20 @@ class MLCTrainingGraph(GradientGraph):
         session = super()._ready(variant)
         if session is not known and variant != PREDICT:
             nodes = self._planned_nodes()
-            updated = sum(t.updated for t in session.plan.trained)
-            advise(self._warned, nodes, self._outputs, updated if self._optimizer is not None else 1)
+            advise(self._warned, nodes, self._outputs, self._optimizer is None or self._learns(session, nodes))
             session.prepare(training=True, differentiates=session.plan.differentiates)
         return session
+
+    def _learns(self, session, nodes: list[Node]) -> bool:
+        """Whether a gradient comes to anything that may be updated."""
+        plan = session.plan
+        if not plan.differentiates:
+            return True  # a gradient from outside may be promised later: execute looks again
+        ends = [plan.cells[slot] for slot in (*plan.losses, *plan.injected)]
+        seen, tensors = reached(nodes, ends, self._stopped)
+        layers = unique_layers(n for n in nodes if id(n) in seen and n.updates)
+        tensors |= {id(use.cell) for layer in layers for use in layer.parameter_uses}
+        return any(t.updated and id(t.cell) in tensors for t in plan.trained)
 
     # Running
 
@@ -239,19 +257,23 @@ class MLCTrainingGraph(GradientGraph):
         def work():
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
-            bits = options._value_
+            bits = options._value_ | self._always
             infers = bool(bits & _INFERS)
             variant = PREDICT if infers and not lossLabelsData else ""
             session = self._ready(variant)
             skip = bits & _SKIP
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
-            feeds = self._feeds(variant, data, full, batch)
+            feeds = take(session.feeds, data, None if batch == full else batch)
             differentiates = not infers and session.plan.differentiates
-            injected = self._injected(session) if differentiates else []
+            if not infers and not differentiates and self._optimizer is not None:
+                advise(self._warned, [], {}, learns=False)
+            injected = self._injected(session, full, batch) if differentiates else []
             session.separate = False
             session.run(feeds, injected, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
-            result = self._publish(session)
+            if differentiates and self._unfilled:
+                self._fill_gradient_tensors(session)
+            result = self._publish(session, feeds)
             self._look_at_values(session)
             return result, targets
 
@@ -273,17 +295,19 @@ class MLCTrainingGraph(GradientGraph):
         def work():
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
-            bits = options._value_
+            bits = options._value_ | self._always
             infers = bool(bits & _INFERS)
             unlabelled = any(c.value is None and c.host is None for c in self._labels.values())
             variant = PREDICT if infers and unlabelled else ""
             session = self._ready(variant)
-            feeds = self._feeds(variant, (None, None, None), full, batch)
+            feeds = take(session.feeds, (None, None, None), None if batch == full else batch)
+            # The gradient phase reads them again, and by then the caller may have put other numbers there.
+            feeds = [t if f.cell.host is None else t.clone() for f, t in zip(session.feeds, feeds, strict=True)]
             session.separate = True
             differentiates = not infers and session.plan.differentiates
             session.forward(feeds, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
-            result = self._publish(session)
+            result = self._publish(session, feeds)
             self._look_at_values(session)
             return result, targets
 
@@ -310,7 +334,9 @@ class MLCTrainingGraph(GradientGraph):
                 )
             if not session.plan.differentiates:
                 refuse("nothing to differentiate: the graph has no loss and no user gradient")
-            session.gradient(self._injected(session))
+            session.gradient(self._injected(session, full, batch))
+            if self._unfilled:
+                self._fill_gradient_tensors(session)
             return None, targets
 
         return self._execute("executeGradient(batchSize:options:completionHandler:)", options, completionHandler, work)
@@ -325,6 +351,7 @@ class MLCTrainingGraph(GradientGraph):
                 refuse("no gradient to apply; call executeForward and executeGradient first")
             if self._optimizer is None:
                 refuse("the graph has no optimizer; give one to compileOptimizer")
+            self._renew_updatable(session)
             session.update(self._optimizer)
             return None, ()
 
@@ -357,11 +384,23 @@ class MLCTrainingGraph(GradientGraph):
     def _update_async(self, **more):
         return awaited_time(self._update, **more)
 
-    def _injected(self, session) -> list[torch.Tensor]:
+    def _renew_updatable(self, session) -> None:
+        """``isUpdatable`` counts as it is when the update comes, not as it was when the gradient was computed."""
+        now = updatable(self._planned_nodes(), [(p._tensor._cell, p._isUpdatable) for p in self._trained_tensors])
+        plan = session.plan
+        trained = tuple(replace(t, updated=now.get(id(t.cell), t.updated)) for t in plan.trained)
+        if [t.updated for t in trained] != [t.updated for t in plan.trained]:
+            session.plan, session.updater = replace(plan, trained=trained), None
+
+    def _broke_off(self):
+        self._last = None
+
+    def _injected(self, session, full: int, batch: int) -> list[torch.Tensor]:
         """The gradients from outside: what users bound, and what linked graphs computed."""
         gradients = []
         for slot in session.plan.injected:
             cell = session.plan.cells[slot]
+            shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
             parts = []
             user = self._user_gradients.get(id(cell))
             if user is not None:
@@ -369,17 +408,21 @@ class MLCTrainingGraph(GradientGraph):
                 if value is None:
                     refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
                 parts.append(value.to(session.plan.device))
-            for graph in self._linked:
-                last = graph._last
-                there = last.plan.slots.get(id(cell)) if last is not None else None
-                value = last.gradient_of(there) if there is not None else None
-                if value is not None:
-                    parts.append(value.to(session.plan.device))
-            total = parts[0] if parts else torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
+            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell)]
+            total = parts[0][: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=session.plan.device)
             for part in parts[1:]:
-                total = total + part
+                total = total + part[: shape[0]]
             gradients.append(total)
         return gradients
+
+    def _linked_gradients(self, cell: Cell) -> list[torch.Tensor]:
+        """The gradients of one of our results in the graphs that read it; they have to have gone back first."""
+        readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
+        there = [g._last for g in readers if g._last is not None and g._last.has_gradients]
+        if readers and not there:
+            refuse(f"no gradient of {cell.label!r} yet; call executeGradient of the linked graph that reads it first")
+        gradients = [last.gradient_of(last.plan.slots[id(cell)]) for last in there if id(cell) in last.plan.slots]
+        return [g for g in gradients if g is not None]
 
     def _look_at_values(self, session) -> None:
         if VALUES_SEEN not in self._warned:
@@ -409,3 +452,8 @@ class MLCTrainingGraph(GradientGraph):
             if self._last.updater is not None and self._last.updated:
                 total += self._last.updater.state_bytes()
         return total
+
+
+def _check_rule(optimizer: MLCOptimizer) -> None:
+    if type(optimizer) is MLCOptimizer:
+        refuse("MLCOptimizer itself has no update rule; use MLCSGDOptimizer, MLCAdamOptimizer or another of its kinds")

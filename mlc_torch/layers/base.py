@@ -6,6 +6,7 @@ A family writes three things: its initializers, ``_infer`` (the rule for its res
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from mlc_torch.descriptors.base import Descriptor
+from mlc_torch.descriptors.brief import brief
 from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
@@ -56,6 +59,8 @@ class MLCLayer(MLCObject):
     _supports: ClassVar[frozenset[MLCDataType]] = frozenset({MLCDataType.float32})
     """What ``supportsDataType`` answers, as the real framework does, even where we can do more (behaviour.md B.3)."""
     _supports_gpu: ClassVar[bool] = True
+    _untold: ClassVar[frozenset[str]] = frozenset()
+    """What of the descriptor means nothing to this layer, and its repr leaves out."""
 
     @classmethod
     def _layer(cls, **fields: Any) -> Any:
@@ -94,6 +99,14 @@ class MLCLayer(MLCObject):
 
     def _check(self, sources: list[MLCTensorDescriptor]) -> None:
         """Refuse what the framework accepts in a node and refuses at compile."""
+
+    def _batch_axis(self, position: int) -> int | None:
+        """The dimension of a source that counts samples, or ``None`` where the module takes the source whole."""
+        return 0
+
+    def _index_limit(self, position: int, sources: list[MLCTensorDescriptor]) -> int | None:
+        """For a source of indices the number they must stay below."""
+        return None
 
     def _build(self) -> nn.Module:
         """The module, its parameters shown with ``_show``."""
@@ -160,21 +173,36 @@ class MLCLayer(MLCObject):
         raise TypeError(f"{type(self).__name__} refers to memory of this process; save a checkpoint of its graph instead")
 
     def __repr__(self) -> str:
-        hidden = {"layerID", "isDebuggingEnabled", "deviceType", "label"}
-        shown = [f"{n}={_short(getattr(self, n))}" for n in self._shown() if n not in hidden and not n.endswith("Parameter")]
-        return f"{type(self).__name__}({', '.join([repr(self._label), *shown])})"
+        return f"{type(self).__name__}({', '.join([repr(self._label), *self._brief()])})"
+
+    def _brief(self) -> list[str]:
+        """What makes this layer: its descriptor's words, and the properties that are not what they usually are.
+
+        Tensors are told from the rest only where they are missing.
+        """
+        create = getattr(self, "_create", None)
+        usual = {} if create is None else {p.name: p.default for p in inspect.signature(create).parameters.values()}
+        words: list[str] = []
+        for name in self._shown():
+            value, known = getattr(self, name, None), usual.get(name, inspect.Parameter.empty)
+            type_ = self.__properties__[name].type
+            if name in MLCLayer.__properties__ or type_.startswith(("MLCTensorParameter", "[MLCTensor")):
+                continue
+            if known is not inspect.Parameter.empty and known == value:
+                continue
+            if type_.startswith("MLCTensor"):
+                words += [f"no {name}"] if value is None else []
+            elif isinstance(value, Descriptor):
+                words += value._brief(self._untold)
+            elif value is not None:
+                words += brief({name: value})
+        return words
 
     def _belongs_to(self) -> Any:
         return self._graph() if self._graph is not None else None
 
     def _enter(self, graph: Any, position: int) -> None:
         self._graph, self._layerID = weakref.ref(graph), position
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, MLCTensor):
-        return f"{value.label!r}{list(value._cell.shape)}"
-    return repr(value)
 
 
 # Rules that many families share

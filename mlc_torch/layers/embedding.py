@@ -51,6 +51,9 @@ class MLCEmbeddingLayer(MLCLayer):
         holds(weights, descriptor.embeddingCount * descriptor.embeddingDimension, "weights")
         return cls._layer(descriptor=descriptor, weights=weights, weightsParameter=parameter(weights))
 
+    def _index_limit(self, position, sources):
+        return self._descriptor.embeddingCount
+
     def _infer(self, sources):
         source = of_type(one_source(sources), INDICES, "the indices")
         if len(source._shape) > 3:

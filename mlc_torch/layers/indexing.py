@@ -59,6 +59,9 @@ class MLCGatherLayer(MLCLayer):
             shape[d] = indices._shape[0]
         return [described(shape, source._dataType)]
 
+    def _index_limit(self, position, sources):
+        return sources[0]._shape[self._dimension] if position == 1 else None
+
     def _build(self):
         return Gather(self._dimension)
 
@@ -121,6 +124,9 @@ class MLCScatterLayer(MLCLayer):
                 f"fit copyFrom of shape {copy_from.shape}"
             )
         return [described(copy_from._shape, type_)]
+
+    def _index_limit(self, position, sources):
+        return sources[2]._shape[self._dimension] if position == 1 else None
 
     def _build(self):
         return Scatter(self._dimension, self._reductionType is MLCReductionType.sum)

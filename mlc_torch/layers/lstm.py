@@ -231,6 +231,12 @@ class MLCLSTMLayer(MLCLayer):
             return [output]
         return [output, described(expected, source._dataType), described(expected, source._dataType)]
 
+    def _batch_axis(self, position):
+        """States are narrowed by the module, to the batch that the input has."""
+        if position == 0:
+            return 0 if self._descriptor.batchFirst else 1
+        return None
+
     def _check(self, sources):
         same_type_as_source(self, sources[0])
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from mlc_torch.device import randomness, start
 
-Listener = Callable[["Noise", tuple[int, ...], torch.Tensor], torch.Tensor]
+Listener = Callable[["Noise", tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
 
 
 class Noise(nn.Module):
@@ -31,13 +31,14 @@ class Noise(nn.Module):
         self._listener: Listener | None = None
 
     def forward(self, shape: torch.Size | tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+        return self.mask(tuple(shape), like.dtype, like.device)
+
+    def mask(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """A new mask, or the one that was provided for this place."""
         if self._fed is not None:
             return next(self._fed)
         if self._listener is not None:
-            return self._listener(self, tuple(shape), like)
-        return self.draw(tuple(shape), like.dtype, like.device)
-
-    def draw(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+            return self._listener(self, shape, dtype, device)
         return self.redraw(torch.empty(shape, dtype=dtype, device=device))
 
     def redraw(self, mask: torch.Tensor) -> torch.Tensor:

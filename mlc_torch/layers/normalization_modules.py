@@ -60,17 +60,23 @@ class BatchNorm(RunningNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return self.by_running_statistics(x)
-        mean, variance = self.scratch()
         count = x.numel() // self.channels
         if count == 1:
-            self.remember(x.detach().flatten(), variance)
+            self.remember(x.detach().flatten(), torch.zeros_like(self.running_var))
             return without_spread(x, self.weight, self.bias)
+        # torch mixes in the unbiased variance, n/(n-1) of the biased one: scaled by that before, and back after, it is right.
+        unbiased = count / (count - 1)
+        with torch.no_grad():
+            variance = self.running_var * unbiased
         y = affine(
-            lambda gamma, beta: F.batch_norm(x, mean, variance, gamma, beta, True, 1.0, self.epsilon),
+            lambda gamma, beta: F.batch_norm(
+                x, self.running_mean, variance, gamma, beta, True, 1 - self.momentum, self.epsilon
+            ),
             self.weight,
             self.bias,
         )
-        self.remember(mean, variance, (count - 1) / count)
+        with torch.no_grad():
+            torch.mul(variance, 1 / unbiased, out=self.running_var)
         return y
 
 

@@ -44,7 +44,9 @@ class Declaration:
         return [] if returns.startswith("[") and not returns.endswith("?") else None
 
 
-def declare(swift: str, selector: str | None = None, *, ours: bool = False, **fixed: Any) -> Callable[[Callable], Callable]:
+def declare(
+    swift: str, selector: str | None = None, *, ours: bool = False, **fixed: Any
+) -> Callable[[Callable], Callable]:
     """Give the function below a Swift spelling and a selector. May be stacked: one function, several spellings.
 
     ``ours`` marks what the framework does not have and the API list therefore does not name. ``fixed`` arguments are
@@ -62,7 +64,9 @@ def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
     return _declares(signature, selector, False, fixed)
 
 
-def _declares(signature: Signature, selector: str | None, ours: bool, fixed: dict[str, Any]) -> Callable[[Callable], Callable]:
+def _declares(
+    signature: Signature, selector: str | None, ours: bool, fixed: dict[str, Any]
+) -> Callable[[Callable], Callable]:
     def mark(function: Callable) -> Callable:
         known = inspect.signature(function).parameters
         takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())

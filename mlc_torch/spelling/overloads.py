@@ -73,7 +73,9 @@ class Overloads:
         lines = "".join(f"\n  {self.title}{text}" for text in spelt)
         wanted = ", ".join(keywords)
         close = difflib.get_close_matches(wanted, [", ".join(d.signature.keywords) for d in self.declarations], 1, 0.0)
-        hint = f"\nclosest: {self.title}({', '.join(f'{k}=' for k in close[0].split(', '))})" if close and close[0] else ""
+        hint = (
+            f"\nclosest: {self.title}({', '.join(f'{k}=' for k in close[0].split(', '))})" if close and close[0] else ""
+        )
         return f"{self.title}({given}) does not exist. There is:{lines}{hint}"
 
     @property
@@ -117,5 +119,7 @@ def documentation(declarations: list[Declaration]) -> str:
         text = (d.function.__doc__ or "").strip()
         if text and text not in words:
             words.append(text)
-    spellings = "\n".join(f"    {d.signature}" + (f"\n        {d.selector}" if d.selector else "") for d in declarations)
+    spellings = "\n".join(
+        f"    {d.signature}" + (f"\n        {d.selector}" if d.selector else "") for d in declarations
+    )
     return "\n\n".join([*words, "Spellings:\n" + spellings])

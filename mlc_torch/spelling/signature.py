@@ -100,17 +100,24 @@ def _param(text: str) -> Param:
     return Param(label, name[0] if name else label, type_, default or None)
 
 
+def _closing(body: str) -> int | None:
+    """Where the bracket that stands before ``body`` is closed."""
+    depth = 1
+    for i, c in enumerate(body):
+        depth += (c in "([") - (c in ")]")
+        if depth == 0:
+            return i
+    return None
+
+
 def parse(text: str) -> Signature:
     """Reads ``"init?(shape: [Int])"`` or ``"static log(…) -> Self"``."""
     found = _HEAD.match(text.strip())
     if not found:
         raise ValueError(f"not a Swift declaration: {text!r}")
-    body, depth = found["params"], 1
-    for end, c in enumerate(body):
-        depth += (c in "([") - (c in ")]")
-        if depth == 0:
-            break
-    else:
+    body = found["params"]
+    end = _closing(body)
+    if end is None:
         raise ValueError(f"unbalanced brackets in {text!r}")
     returns = body[end + 1 :].strip().removeprefix("->").strip()
     if found["name"] == "init":
@@ -135,9 +142,13 @@ def parse_selector(text: str) -> tuple[Signature, str]:
     selector = "".join(f"{piece[0]}:" for piece in pieces) if len(pieces[0]) == 2 else pieces[0][0]
     # The first keyword of a selector carries the member's own name, so the Python parameter is what follows "With".
     params = tuple(
-        Param(label, _first_name(label) if i == 0 else label, rest[0]) for i, (label, *rest) in enumerate(pieces) if rest
+        Param(label, _first_name(label) if i == 0 else label, rest[0])
+        for i, (label, *rest) in enumerate(pieces)
+        if rest
     )
-    return Signature(selector.split(":")[0], params, returns if head else "Void", static=sign == "+", swift=False), selector
+    return Signature(
+        selector.split(":")[0], params, returns if head else "Void", static=sign == "+", swift=False
+    ), selector
 
 
 def _first_name(keyword_: str) -> str:

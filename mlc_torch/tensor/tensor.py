@@ -12,7 +12,7 @@ from torch import Tensor
 from mlc_torch.device import MLCDevice
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor.cell import Cell, allocate, host_bytes
+from mlc_torch.tensor.cell import Cell, allocate, host_bytes, upload
 from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, byte_view
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.quantization import along, dequantize, quantize
@@ -23,6 +23,7 @@ _RANDOM = "randomInitializerType: MLCRandomInitializerType"
 _FILL = "fillWithData fillData"
 _IMAGE = "width: Int, height: Int, featureChannelCount: Int, batchSize: Int"
 _SEQUENCE = "sequenceLength: Int, featureChannelCount: Int, batchSize: Int"
+_FEW = 4  # elements that a repr shows
 _SEQUENCES = "sequenceLengths: [Int], sortedSequences: Bool, featureChannelCount: Int, batchSize: Int"
 
 
@@ -273,6 +274,8 @@ class MLCTensor(MLCObject):
             if cell.host is None:
                 raise ValueError(f"{self!r} holds no data")
             cell.place(MLCDevice._cpu(), writable=True)
+        elif cell.device is not None and cell.value.device != cell.device.torch_device:
+            cell.value = upload(cell.value, cell.device.torch_device)
         assert cell.value is not None
         return cell.value.detach()
 
@@ -334,16 +337,22 @@ class MLCTensor(MLCObject):
 
     def __repr__(self) -> str:
         cell = self._cell
-        where = f", on {cell.device.torch_device}" if cell.device is not None else ""
-        held = "" if cell.host is not None or cell.value is not None else ", no data"
-        return f"MLCTensor({cell.label!r}, shape={list(cell.shape)}, {cell.descriptor.dataType.name}{where}{held})"
+        words = [repr(cell.label), str(list(cell.shape)), cell.descriptor.dataType.name]
+        if cell.device is not None:
+            words.append(f"on {cell.device.torch_device}")
+        value = cell.value if cell.value is not None else cell.host_view()
+        if value is None:
+            words.append("no data")
+        elif value.device.type == "cpu" and value.numel() <= _FEW:  # a repr must not wait for a device
+            words.append(f"= {', '.join(f'{v:g}' for v in value.flatten().tolist())}")
+        return f"{type(self).__name__}({', '.join(words)})"
 
 
 def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
     """A tensor of one number, cast to the element type as C would."""
     values = allocate(descriptor)
     if values.is_floating_point():
-        return values.fill_(float(number))
+        return values.copy_(torch.tensor(number, dtype=torch.float64))  # too large becomes infinity, as in C
     if values.dtype == torch.bool:
         return values.fill_(bool(number))
     if number != number or number in (float("inf"), float("-inf")):

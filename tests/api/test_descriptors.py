@@ -71,13 +71,21 @@ def test_convolution_factories_of_objective_c():
     cls = mlc.MLCConvolutionDescriptor
     short = cls.descriptorWithKernelWidth_kernelHeight_inputFeatureChannelCount_outputFeatureChannelCount_(5, 3, 2, 4)
     assert short == cls(kernelSizes=(3, 5), inputFeatureChannelCount=2, outputFeatureChannelCount=4)
-    transposed = cls(transposeWithKernelWidth=5, kernelHeight=3, inputFeatureChannelCount=2, outputFeatureChannelCount=4)
+    transposed = cls(
+        transposeWithKernelWidth=5, kernelHeight=3, inputFeatureChannelCount=2, outputFeatureChannelCount=4
+    )
     assert transposed.isConvolutionTranspose and transposed.kernelSizes == (3, 5)
     depthwise = cls(depthwiseWithKernelWidth=5, kernelHeight=3, inputFeatureChannelCount=2, channelMultiplier=3)
     assert depthwise.usesDepthwiseConvolution and depthwise.outputFeatureChannelCount == 6
     assert depthwise.groupCount == 1  # measured
     for name in (n for n in dir(cls) if "escriptorWithKernelSizes" in n):
-        arguments = {"dilationRates": [1, 2], "groupCount": 1, "strides": [2, 1], "paddingPolicy": 1, "paddingSizes": None}
+        arguments = {
+            "dilationRates": [1, 2],
+            "groupCount": 1,
+            "strides": [2, 1],
+            "paddingPolicy": 1,
+            "paddingSizes": None,
+        }
         labels = name.rstrip("_").split("_")[1:]
         last = 3 if "channelMultiplier" in labels else 4
         made = getattr(cls, name)([3, 5], 2, last, *(arguments[label] for label in labels[2:]))

@@ -92,7 +92,12 @@ def test_gpus_by_name(two_gpus):
         assert MLCDevice(gpuDevices=[name]).gpuDevices == GPUS[1:]
     assert MLCDevice(gpuDevices=["cuda"]).gpuDevices == GPUS[:1]
     assert MLCDevice.deviceWithGPUDevices_([1, 0]).gpuDevices == GPUS[::-1]
-    for wrong, says in (([], "is empty"), ([2], "there are 2"), (["tpu"], "does not know"), (["mps"], "there is cuda:0")):
+    for wrong, says in (
+        ([], "is empty"),
+        ([2], "there are 2"),
+        (["tpu"], "does not know"),
+        (["mps"], "there is cuda:0"),
+    ):
         assert MLCDevice(gpuDevices=wrong) is None
         assert says in str(last_refusal())
     for wrong in (1, "cuda", [1.5], [True], [None]):
@@ -101,7 +106,8 @@ def test_gpus_by_name(two_gpus):
 
 
 @pytest.mark.parametrize(
-    ("allowed", "expected"), [("cuda:1", GPUS[1:]), ("cuda", GPUS), ("cpu", []), ("mps", []), ("", GPUS), (" cuda:0 ", GPUS[:1])]
+    ("allowed", "expected"),
+    [("cuda:1", GPUS[1:]), ("cuda", GPUS), ("cpu", []), ("mps", []), ("", GPUS), (" cuda:0 ", GPUS[:1])],
 )
 def test_the_environment_restricts_what_is_offered(two_gpus, monkeypatch, allowed, expected):
     monkeypatch.setenv("MLC_TORCH_DEVICE", allowed)

@@ -16,7 +16,7 @@ from mlc_torch.commands.training_check import check_training
 
 
 def state():
-    python, numbers = random.getstate(), np.random.get_state()
+    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - whether it is left alone is the point
     return {
         "default dtype": torch.get_default_dtype(),
         "default device": torch.get_default_device(),

@@ -117,7 +117,9 @@ def test_wrong_labels_list_what_exists_and_the_closest(call):
 
 
 def test_the_error_for_a_method_names_the_method():
-    with pytest.raises(TypeError, match=r"Crate.take\(start=\) does not exist(.|\n)*Crate.take\(from_=, in_=, \[count=\]\)"):
+    with pytest.raises(
+        TypeError, match=r"Crate.take\(start=\) does not exist(.|\n)*Crate.take\(from_=, in_=, \[count=\]\)"
+    ):
         Crate(size=1).take(start=1)
 
 
@@ -240,8 +242,7 @@ def test_texts_that_are_no_declaration(text):
     [
         "init?(shape: [Int])",
         "static log(reductionType: MLCReductionType, epsilon: Float, weight: Float) -> Self",
-        "async execute(inputsData: [String : MLCTensorData], options: MLCExecutionOptions = []) -> "
-        "(result: MLCTensor?, executionTime: TimeInterval)",
+        "async execute(inputsData: [String : MLCTensorData]? = nil) -> (result: MLCTensor?, executionTime: TimeInterval)",
         "init(strides: (y: Int, x: Int) = (y: 1, x: 1))",
         "init(deallocator: @escaping (UnsafeMutableRawPointer, Int) -> Void)",
         "synchronizeUpdates()",

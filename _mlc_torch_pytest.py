@@ -1,0 +1,144 @@
+"""The pytest plugin of mlc_torch.
+
+It lies outside the package so that loading it imports neither torch nor mlc_torch: a project pays for them only when a
+test uses a fixture or a marker of the plugin.
+
+Fixtures: ``mlc_device`` (the test runs once on every device present), ``mlc_strict`` (refusals raise in this test),
+``mlc_seed`` (random initializers and dropout repeat). Marker: ``mlc_gpu``. Options: ``--mlc-device``, ``--mlc-strict``,
+``--mlc-seed``. ``mlc_torch.testing.assert_close`` compares tensors.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+_STRICT = "MLC_TORCH_STRICT"
+_BEFORE = pytest.StashKey[str | None]()
+_GPU = "mlc_gpu"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("mlc_torch", "ML Compute on PyTorch")
+    group.addoption(
+        "--mlc-device",
+        action="append",
+        metavar="NAME",
+        help="run mlc_device and mlc_gpu tests on this device: cpu, cuda, cuda:1, mps, gpu or all (the default); "
+        "may be given several times; one that is not there is an error",
+    )
+    group.addoption("--mlc-strict", action="store_true", help="in every test, refusals raise MLCRefusal")
+    group.addoption(
+        "--mlc-seed", type=int, metavar="N", help="the number mlc_seed gives; by default each test has its own"
+    )
+    parser.addini("mlc_strict", "in every test, refusals raise MLCRefusal", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", f"{_GPU}: needs a GPU that torch can use; where there is none it is skipped, and the summary says so"
+    )
+    if config.getoption("mlc_strict") or config.getini("mlc_strict"):
+        config.stash[_BEFORE] = os.environ.get(_STRICT)
+        os.environ[_STRICT] = "1"  # reaches threads and subprocesses too
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _BEFORE not in config.stash:
+        return
+    before = config.stash[_BEFORE]
+    if before is None:
+        os.environ.pop(_STRICT, None)
+    else:
+        os.environ[_STRICT] = before
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    wanted = config.getoption("mlc_device")
+    said = [f"devices: {', '.join(wanted)}"] if wanted else []
+    said += ["strict"] if _BEFORE in config.stash else []
+    return f"mlc_torch: {'; '.join(said)}" if said else None
+
+
+def _wanted(config: pytest.Config) -> list[str]:
+    """The devices that were asked for, or all that are there."""
+    from mlc_torch.testing import device_named, devices
+
+    asked = [part.strip() for text in config.getoption("mlc_device") or ["all"] for part in text.split(",")]
+    names: dict[str, None] = {}
+    for name in asked:
+        if name == "all":
+            names |= dict.fromkeys(devices())
+            continue
+        try:
+            device_named(name)
+        except ValueError as error:
+            raise pytest.UsageError(f"--mlc-device={name}: {error}") from None
+        names[name] = None
+    return list(names)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "mlc_device" not in metafunc.fixturenames:
+        return
+    names = _wanted(metafunc.config)
+    if metafunc.definition.get_closest_marker(_GPU) is not None:
+        names = [name for name in names if name != "cpu"] or ["gpu"]  # without one the test is there, and skipped
+    metafunc.parametrize("mlc_device", names, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker(_GPU) is not None]
+    if not marked or any(name != "cpu" for name in _wanted(config)):
+        return
+    from mlc_torch.testing import accelerators
+
+    why = "the options leave only the CPU" if accelerators() else "torch sees no GPU here"
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason=f"{_GPU}: {why}"))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skipped = [r for r in terminalreporter.getreports("skipped") if _GPU in r.keywords]
+    if not skipped:
+        return
+    why = ", ".join(dict.fromkeys(str(r.longrepr[2]).removeprefix("Skipped: ") for r in skipped))
+    terminalreporter.section("mlc_torch", yellow=True, bold=True)
+    count = f"{len(skipped)} test{'s' * (len(skipped) != 1)}"
+    terminalreporter.line(f"{count} for a GPU did NOT run ({why}):", yellow=True)
+    for report in skipped:
+        terminalreporter.line(f"  {report.nodeid}", yellow=True)
+
+
+@pytest.fixture
+def mlc_device(request: pytest.FixtureRequest) -> Any:
+    """An ``MLCDevice``; the test runs once on every device present, or on those of ``--mlc-device``."""
+    from mlc_torch.testing import device_named
+
+    return device_named(request.param)
+
+
+@pytest.fixture
+def mlc_strict() -> Iterator[None]:
+    """In this test a refusal raises ``MLCRefusal`` where it is made, and is no ``None`` that fails later."""
+    import mlc_torch
+
+    with mlc_torch.strict():
+        yield
+
+
+@pytest.fixture
+def mlc_seed(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Seeds random initializers and dropout for this test; gives the number, the same in every run and on every device."""
+    from mlc_torch.testing import seeded
+
+    chosen = request.config.getoption("mlc_seed")
+    name = request.node.nodeid.partition("[")[0]
+    seed = zlib.crc32(name.encode()) if chosen is None else chosen
+    request.node.add_report_section("call", "mlc_seed", f"mlc_seed is {seed}; --mlc-seed={seed} repeats this")
+    with seeded(seed):
+        yield seed

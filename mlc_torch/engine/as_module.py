@@ -1,0 +1,238 @@
+"""A network of modules as one ``nn.Module`` with readable code, over the very memory that the graph trains."""
+
+from __future__ import annotations
+
+import functools
+import keyword
+import operator
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.layers.base import ParameterUse
+from mlc_torch.tensor import Cell
+
+_MOVED = (
+    "the module's tensors are the graph's own memory and cannot be moved or converted here; compile the graph for the "
+    "other device, or take copy.deepcopy(module), which has memory of its own"
+)
+
+
+class SharedGraphModule(fx.GraphModule):
+    """A ``torch.fx.GraphModule`` whose parameters and buffers are the memory of a graph's tensors.
+
+    What PyTorch writes the graph reads at once, and the other way round. ``copy.deepcopy`` gives an independent module.
+    """
+
+    shares_memory = False
+    """Whether the tensors are a graph's; a deep copy has its own."""
+
+    @property
+    def inputs(self) -> dict[str, Input]:
+        """What ``forward`` takes, in its order."""
+        return self.meta["inputs"]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of what ``forward`` gives: one, the tensor itself; several, the keys of a dictionary."""
+        return self.meta["outputs"]
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
+        if not self.shares_memory:
+            return super()._apply(fn, recurse)
+        for tensor in chain(self.parameters(), self.buffers()):
+            made = fn(tensor.detach())
+            if (made.data_ptr(), made.dtype, made.device) != (tensor.data_ptr(), tensor.dtype, tensor.device):
+                raise RuntimeError(_MOVED)
+        return self
+
+    def share_memory(self) -> Any:
+        if self.shares_memory:
+            raise RuntimeError(_MOVED)
+        return super().share_memory()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        if assign and self.shares_memory:
+            raise RuntimeError(f"assign=True would replace tensors instead of writing into them: {_MOVED}")
+        return super().load_state_dict(state_dict, strict, assign)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One argument of ``forward`` as the graph declares it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    batch_axis: int | None
+    """The dimension that counts samples, which may be fewer or more; ``None`` where all sizes are fixed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One use of a layer: its module, its attribute name, its tensors, and which cells it reads and fills."""
+
+    module: nn.Module
+    name: str
+    uses: Sequence[ParameterUse]
+    reads: Sequence[Cell]
+    fills: Sequence[Cell]
+    lists: bool = False
+    """Whether the module gives a list even of one result."""
+    given: bool = False
+    """Whether the program gave the module, and expects to find it as it is."""
+
+
+def as_module(
+    calls: Sequence[Call],
+    inputs: Sequence[tuple[str, Cell, int | None]],
+    outputs: Sequence[tuple[str, Cell]],
+    trained: Iterable[Cell] = (),
+    stopped: Iterable[int] = (),
+    name: str = "GraphModule",
+) -> SharedGraphModule:
+    """Line the calls up in a module whose ``forward`` takes ``inputs`` and gives ``outputs``.
+
+    What the calls read and nobody fills is a buffer, or a parameter where it is among ``trained``. Behind the cells
+    ``stopped`` (by identity) no gradient flows.
+    """
+    root, graph, stopped = nn.Module(), fx.Graph(), set(stopped)
+    nodes: dict[int, fx.Node] = {}
+    described = {}
+    for label, (_, cell, axis) in zip(attribute_names(n for n, _, _ in inputs), inputs, strict=True):
+        nodes.setdefault(id(cell), graph.placeholder(label))
+        described[label] = Input(cell.shape, cell.dtype, axis)
+    filled = {id(cell) for call in calls for cell in call.fills}
+    held = {id(c): c for call in calls for c in call.reads if id(c) not in filled and id(c) not in nodes}
+    taken = [call.name for call in calls]
+    own = {id(cell) for cell in trained}
+    for label, cell in zip(attribute_names((c.label for c in held.values()), taken), held.values(), strict=True):
+        _hold(root, label, cell, id(cell) in own)
+        nodes[id(cell)] = graph.get_attr(label)
+    first: dict[int, nn.Parameter] = {}
+    for call in calls:
+        if call.name not in root._modules:
+            root.add_module(call.name, call.module if call.given else under_roles(call.module, call.uses, first))
+        sources = [nodes[id(cell)] for cell in call.reads]
+        cut = [graph.call_method("detach", (s,)) if id(c) in stopped else s for c, s in zip(call.reads, sources, strict=True)]
+        made = graph.call_module(call.name, tuple(cut))
+        if len(call.fills) == 1 and not call.lists:
+            nodes[id(call.fills[0])] = made
+            continue
+        for number, cell in enumerate(call.fills):
+            nodes[id(cell)] = graph.call_function(operator.getitem, (made, number))
+    results = {label: nodes[id(cell)] for label, cell in outputs}
+    graph.output(results if len(results) > 1 else next(iter(results.values())))
+    made = SharedGraphModule(root, graph, class_name=name)
+    made.shares_memory = True
+    made.meta = {"inputs": described, "outputs": list(results)}
+    return made
+
+
+def _hold(root: nn.Module, name: str, cell: Cell, trained: bool) -> None:
+    """Let ``root`` show a tensor that is no layer's."""
+    value = cell.place(cell.device or MLCDevice._cpu(), writable=trained)
+    if trained:
+        shown: torch.Tensor = nn.Parameter(value, requires_grad=value.is_floating_point())
+        root.register_parameter(name, shown)  # type: ignore[arg-type]
+    else:
+        shown = value.detach()
+        root.register_buffer(name, shown)
+    cell.show(shown, lambda memory: memory)
+
+
+# Names
+
+_TAKEN = frozenset({*dir(fx.GraphModule), "training", "meta", "inputs", "outputs", "shares_memory"})
+
+
+def attribute_names(labels: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
+    """Labels as names of attributes: valid, none of a module's own, each only once (``dense``, ``dense_1``)."""
+    used, names = set(taken), []
+    for label in labels:
+        # Python compares names in this normal form, and so must the attributes that code refers to by them.
+        text = unicodedata.normalize("NFKC", label)
+        base = "".join(c if f"_{c}".isidentifier() else "_" for c in text).lstrip("_") or "layer"
+        if not base.isidentifier():
+            base = f"layer_{base}"
+        if base in _TAKEN or keyword.iskeyword(base):
+            base += "_"
+        name, number = base, 0
+        while name in used:
+            number += 1
+            name = f"{base}_{number}"
+        used.add(name)
+        names.append(name)
+    return names
+
+
+# A layer's module, its parameters under the names of their roles
+
+Alias = tuple[str, str, tuple[int, ...] | None]
+"""A name that the module's code reads, the role it stands for, and the shape it expects where that differs."""
+
+
+def under_roles(module: nn.Module, uses: Sequence[ParameterUse], first: dict[int, nn.Parameter]) -> nn.Module:
+    """A twin of the module whose parameters are named by their roles.
+
+    ``first`` holds the parameter that stands for each tensor, so that a tensor with several uses is one parameter here,
+    as PyTorch ties weights.
+    """
+    names = {id(p): n for n, p in module.named_parameters(recurse=False)}
+    aliases: list[Alias] = []
+    parameters: dict[str, nn.Parameter | None] = {n: p for n, p in module._parameters.items() if p is None}
+    listed: dict[str, list[nn.Parameter]] = {}
+    for use in uses:
+        shown = first.setdefault(id(use.cell), use.torch)
+        expected = None if shown.shape == use.torch.shape else tuple(use.torch.shape)
+        aliases.append((names[id(use.torch)], use.role, expected))
+        group, _, index = use.role.rpartition(".")
+        if group:
+            assert int(index) == len(listed.setdefault(group, []))
+            listed[group].append(shown)
+        else:
+            parameters[use.role] = shown
+    made = _dressed(type(module), tuple(a for a in aliases if a[0] != a[1] or a[2] is not None))
+    _fill_twin(made, module)
+    made._parameters = parameters
+    for group, members in listed.items():
+        made.add_module(group, nn.ParameterList(members))
+    return made
+
+
+def _fill_twin(made: nn.Module, module: nn.Module) -> nn.Module:
+    """Make ``made`` what ``module`` is, but for its mode: tensors, hooks and random streams are the same objects."""
+    inner = {n: m if m is None else _fill_twin(type(m).__new__(type(m)), m) for n, m in module._modules.items()}
+    made.__dict__.update(module.__dict__, _modules=inner, training=True)
+    return made
+
+
+@functools.cache
+def _class_with(base: type[nn.Module], aliases: tuple[Alias, ...]) -> type[nn.Module]:
+    def reduced(self: nn.Module, protocol: Any) -> Any:
+        return _dressed, (base, aliases), self.__dict__
+
+    members: dict[str, Any] = {name: _reader(role, shape) for name, role, shape in aliases}
+    members |= {"__reduce_ex__": reduced, "__module__": base.__module__, "__doc__": base.__doc__}
+    return type(base.__name__, (base,), members)
+
+
+def _dressed(base: type[nn.Module], aliases: tuple[Alias, ...]) -> nn.Module:
+    """An empty module of class ``base`` that finds its parameters under the names of their roles."""
+    cls = _class_with(base, aliases) if aliases else base
+    return cls.__new__(cls)
+
+
+def _reader(role: str, shape: tuple[int, ...] | None) -> property:
+    group, _, index = role.rpartition(".")
+
+    def read(self: nn.Module) -> torch.Tensor:
+        found: Any = getattr(self, group)[int(index)] if group else getattr(self, role)
+        return found if shape is None else found.view(shape)
+
+    return property(read)

@@ -1,0 +1,173 @@
+"""The compiled gear: TorchInductor's code in place of the planned functions, still as separate phases. Opt-in.
+
+Building it takes seconds to minutes, of which torch's own cache remembers the result; it pays most where a graph has
+many small layers.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import fx
+
+from mlc_torch.engine.plain import Gradients, run_forward, run_gradient, set_training
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.trace import Draw, functional, record
+from mlc_torch.refusals import log
+from mlc_torch.torch_private import compile_graph
+
+Tensors = Sequence[torch.Tensor]
+
+
+class Compiled:
+    """Runs the phases of one plan for one set of shapes and in one mode."""
+
+    name = "compiled"
+
+    def __init__(
+        self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
+    ) -> None:
+        self.plan, self.why = plan, ""
+        log.info("TorchInductor compiles %d layers; the first time takes a while", len(plan.steps))
+        self._draws = _draws(plan, feeds, constants, training)
+        self._standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
+        self._buffers = self._standing[len(plan.parameters) :]
+        masks = [torch.ones(d.shape, dtype=d.dtype, device=d.device) for d in self._draws]
+        given = [*self._standing, *feeds, *constants, *masks, *injected]
+        joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
+        self._readable, self._kept = len(plan.readable), len(plan.readable) + len(plan.buffers)
+        forward, backward, self._needed = _halves(joint, self._kept, len(injected))
+        self._forward = compile_graph(forward)
+        self._backward = compile_graph(backward) if differentiates else None
+        self._saved: list[torch.Tensor] | None = None
+        log.info("TorchInductor is done")
+
+    def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
+        self._saved = None
+        given = [*self._standing, *feeds, *constants, *(d.mask() for d in self._draws)]
+        made = self._forward(list(given))
+        for buffer, new in zip(self._buffers, made[self._readable : self._kept], strict=True):
+            buffer.copy_(new)
+        self._saved = [given[i] for i in self._needed] + list(made[self._kept :])
+        return list(made[: self._readable])
+
+    def gradient(self, injected: Tensors) -> Gradients:
+        assert self._saved is not None and self._backward is not None
+        saved, self._saved = self._saved, None
+        saved += injected
+        made = list(self._backward(saved))
+        count = len(self.plan.trained)
+        return made[:count], made[count:]
+
+
+def _draws(plan: Plan, feeds: Tensors, constants: Tensors, training: bool) -> list[Draw]:
+    """The dropout masks of a pass, found by recording its forward half."""
+    if not training or not any(step.noises for step in plan.steps):
+        return []
+    return record(plan, feeds, constants, [], training, differentiates=False).draws
+
+
+def _functional_graph(
+    plan: Plan,
+    given: Tensors,
+    fed_count: int,
+    constant_count: int,
+    draws: Sequence[Draw],
+    training: bool,
+    differentiates: bool,
+) -> fx.GraphModule:
+    """Forward and gradient as one graph in which nothing is written in place: new statistics are results."""
+    from torch._inductor import lowering  # noqa: F401 - decompositions refer to it without importing it
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    trained = {id(leaf) for leaf in plan.leaves}
+
+    def joint(*flat: torch.Tensor) -> list[Any]:
+        rest = list(flat)
+        params, buffers, fed, constant, masks = (
+            [rest.pop(0) for _ in range(n)]
+            for n in (len(plan.parameters), len(plan.buffers), fed_count, constant_count, len(draws))
+        )
+        local = [
+            p.detach().requires_grad_(differentiates and id(own) in trained)
+            for p, own in zip(params, plan.parameters, strict=True)
+        ]
+        moving = [b.clone() for b in buffers]
+        stand_in = dict(zip(map(id, plan.parameters), local, strict=True))
+        stand_in |= dict(zip(map(id, plan.buffers), moving, strict=True))
+        with ExitStack() as stack:
+            stack.enter_context(torch.set_grad_enabled(differentiates))
+            for noise in {id(d.noise): d.noise for d in draws}.values():
+                own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]
+                stack.enter_context(noise.fed(own_masks))
+            env = run_forward(plan, fed, constant, call=functional(stand_in))
+        made = [*(env[slot] for slot in plan.readable), *moving]
+        if not differentiates:
+            return made
+        gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])
+        return [*made, *gradients, *wanted]
+
+    with set_training(plan, training), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = make_fx(
+            joint, decomposition_table=select_decomp_table(), tracing_mode="fake", _allow_non_fake_inputs=True
+        )(*given)
+        # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
+        return make_fx(
+            torch.func.functionalize(traced, remove="mutations_and_views"),
+            decomposition_table=select_decomp_table(),
+            tracing_mode="fake",
+            _allow_non_fake_inputs=True,
+        )(*given)
+
+
+def _halves(joint: fx.GraphModule, forward_count: int, injected_count: int) -> tuple[fx.GraphModule, fx.GraphModule, list[int]]:
+    """The graph of the forward results, the graph of the gradients, and which inputs the latter needs too."""
+    nodes = list(joint.graph.nodes)
+    outputs = list(nodes[-1].args[0])
+    placeholders = [n for n in nodes if n.op == "placeholder"]
+    outside = placeholders[len(placeholders) - injected_count :] if injected_count else []
+    ahead = _ancestors(outputs[:forward_count])
+    # A part of a forward operation's several results is taken out where they are made.
+    ahead |= {n for n in nodes if n.target is operator.getitem and n.args[0] in ahead}
+    first = [n for n in nodes if n.op in ("call_function", "get_attr") and n in ahead]
+    second = [n for n in nodes if n.op in ("call_function", "get_attr") and n not in ahead]
+    used = dict.fromkeys(i for n in second for i in n.all_input_nodes)
+    used |= dict.fromkeys(o for o in outputs[forward_count:] if isinstance(o, fx.Node))
+    later = set(second)
+    inputs = [n for n in used if n.op == "placeholder" and n not in outside]
+    saved = [n for n in used if n.op != "placeholder" and n not in later]
+    own = [n for n in placeholders if n not in outside]
+    forward = _graph(joint, own, first, [*outputs[:forward_count], *saved])
+    backward = _graph(joint, [*inputs, *saved, *outside], second, outputs[forward_count:])
+    return forward, backward, [own.index(n) for n in inputs]
+
+
+def _ancestors(nodes: Sequence[Any]) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    waiting = [n for n in nodes if isinstance(n, fx.Node)]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting += node.all_input_nodes
+    return found
+
+
+def _graph(
+    owner: fx.GraphModule, inputs: Sequence[fx.Node], nodes: Sequence[fx.Node], outputs: Sequence[Any]
+) -> fx.GraphModule:
+    graph, copies = fx.Graph(), {}
+    for node in inputs:
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = dict(node.meta)
+    for node in nodes:
+        copies[node] = graph.node_copy(node, lambda n: copies[n])
+    graph.output([copies[o] if isinstance(o, fx.Node) else o for o in outputs])
+    return fx.GraphModule(owner, graph)

@@ -1,0 +1,127 @@
+"""What a call feeds into a graph: which tensors, under which names, cut to the batch that the call runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from mlc_torch.graph.nodes import Node
+from mlc_torch.refusals import refuse
+from mlc_torch.tensor import Cell, MLCTensorData
+
+Data = Mapping[str, MLCTensorData]
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One tensor that a call is given data for."""
+
+    kind: str
+    group: int
+    """Which of the call's dictionaries holds its data."""
+    name: str
+    cell: Cell
+    batch_axis: int | None
+    """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
+    limit: int | None
+    """Indices must stay below this."""
+
+
+def describe_feeds(fed: Sequence[tuple[str, Mapping[str, Cell]]], nodes: Sequence[Node], batch: int) -> list[Feed]:
+    """The feeds of a plan, in the order of its slots."""
+    axes = batch_axes(nodes)
+    limits: dict[int, int] = {}
+    for node in nodes:
+        sources = [c.descriptor for c in node.reads]
+        for position, cell in enumerate(node.reads):
+            limit = node.layer._index_limit(position, sources)
+            if limit is not None:
+                limits[id(cell)] = min(limit, limits.get(id(cell), limit))
+    feeds = []
+    for group, (kind, cells) in enumerate(fed):
+        for name, cell in cells.items():
+            axis = axes.get(id(cell), 0)
+            counts = axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch
+            feeds.append(Feed(kind, group, name, cell, axis if counts else None, limits.get(id(cell))))
+    return feeds
+
+
+def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
+    """The dimension that counts samples, for each tensor that a node reads."""
+    axes: dict[int, int | None] = {}
+    for node in nodes:
+        for position, cell in enumerate(node.reads):
+            axes.setdefault(id(cell), node.layer._batch_axis(position))
+    return axes
+
+
+def declared_batch(inputs: Mapping[str, Cell], labels: Mapping[str, Cell], nodes: Sequence[Node]) -> int:
+    """How many samples the inputs hold: what one of them shares with the labels, else the first one that counts any.
+
+    An initial state or a dictionary among the inputs counts layers or rows, not samples. 0: there are no inputs.
+    """
+    axes = batch_axes(nodes)
+    sizes = []
+    for cell in inputs.values():
+        axis = axes.get(id(cell), 0)
+        if axis is not None and axis < len(cell.shape):
+            sizes.append(cell.shape[axis])
+    labelled = {cell.shape[0] for cell in labels.values()}
+    return next((n for n in sizes if n in labelled), sizes[0] if sizes else 0)
+
+
+def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None) -> list[torch.Tensor]:
+    """A tensor for each feed: over the caller's own memory where data is given, else what is bound.
+
+    ``batch`` is the number of samples of a short batch, ``None`` for all of them.
+    """
+    taken = []
+    for feed in feeds:
+        data, cell = given[feed.group], feed.cell
+        found = data.get(feed.name) if data else None
+        if found is not None and batch is None and found._length >= cell.nbytes:
+            value = found.view(cell.dtype, cell.shape)
+        else:
+            value = _cut(feed, found, data, batch)
+        if feed.limit is not None:
+            _check_indices(feed, value)
+        taken.append(value)
+    return taken
+
+
+def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int | None) -> torch.Tensor:
+    cell, axis = feed.cell, feed.batch_axis
+    if found is None:
+        value = cell.value if cell.value is not None else cell.host_view()
+        if value is None:
+            have = ", ".join(map(repr, data)) if data else "nothing"
+            refuse(f"no data for the {feed.kind} {feed.name!r}; given: {have}")
+        return value if batch is None or axis is None else value.narrow(axis, 0, batch)
+    short = batch is not None and axis == 0
+    needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0)
+    if short:
+        return found.view(cell.dtype, (batch, *cell.shape[1:]))  # type: ignore[arg-type]
+    value = found.view(cell.dtype, cell.shape)
+    return value if batch is None or axis is None else value.narrow(axis, 0, batch)
+
+
+def needed_bytes(name: str, cell: Cell, data: MLCTensorData, batch: int) -> int:
+    """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
+    descriptor = cell.descriptor
+    if not 0 <= batch <= cell.shape[0]:
+        refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
+    needed = descriptor.sample_bytes * batch if batch else cell.nbytes
+    if data._length < needed:
+        samples = f" and batchSize {batch}" if batch else ""
+        refuse(f"data for {name!r} holds {data._length} bytes, shape {descriptor.shape}{samples} needs {needed}")
+    return needed
+
+
+def _check_indices(feed: Feed, value: torch.Tensor) -> None:
+    """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
+    low, high = (int(n) for n in torch.aminmax(value))
+    if low < 0 or high >= feed.limit:  # type: ignore[operator]
+        wrong = low if low < 0 else high
+        refuse(f"the {feed.kind} {feed.name!r} holds the index {wrong}; indices run from 0 to {feed.limit - 1}")  # type: ignore[operator]

@@ -1,0 +1,158 @@
+"""``graph.draw(path)``: a graph as a picture. What is in it stands here; how it looks, in ``picture_dot`` and ``picture_svg``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlc_torch.graph import picture_dot, picture_svg
+from mlc_torch.graph.nodes import Node, producers
+from mlc_torch.layers import MLCLossLayer
+from mlc_torch.tensor import Cell
+
+if TYPE_CHECKING:
+    from mlc_torch.graph.graph import MLCGraph
+
+_LONGEST = 34
+RENDERED = ("svg", "png", "pdf")
+_WAYS_OUT = "install Graphviz (https://graphviz.org), or the pure-Python layout: pip install 'mlc_torch[viz]'"
+
+
+@dataclass(frozen=True)
+class Box:
+    """A layer, or a tensor at the border of the graph."""
+
+    key: str
+    kind: str
+    """``layer``, ``loss``, ``input``, ``label``, ``constant`` or ``output``."""
+    title: str
+    details: tuple[str, ...]
+    hint: str
+    """What a mouse over the box shows."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A tensor on its way from one box to another."""
+
+    tail: str
+    head: str
+    shape: str
+    stopped: bool
+    """Whether no gradient flows back here."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    boxes: tuple[Box, ...]
+    edges: tuple[Edge, ...]
+
+
+def picture_of(graph: MLCGraph) -> Picture:
+    """Boxes and edges in the order of the nodes."""
+    nodes = graph._all_nodes()
+    names, stopped = graph._names(), graph._stopped_cells()
+    number = {id(node): i for i, node in enumerate(nodes, 1)}
+    made_by = producers(nodes)
+    boxes: dict[str, Box] = {}
+    edges: list[Edge] = []
+    for node in nodes:
+        here = f"n{number[id(node)]}"
+        for cell in node.reads:
+            if id(cell) in made_by:
+                tail = f"n{number[id(made_by[id(cell)])]}"
+            else:
+                tail = f"t{cell.tensor_id}"
+                if tail not in boxes:
+                    boxes[tail] = _outer(tail, cell, node, *names.get(id(cell), ("", "")))
+            edges.append(Edge(tail, here, shape_text(cell), id(cell) in stopped))
+        boxes[here] = _inner(here, node, getattr(graph, "_lossLayer", None))
+    for cell, name in _outputs(nodes, names):
+        key = f"o{cell.tensor_id}"
+        boxes[key] = Box(key, "output", name, (shape_text(cell),), f"output {cell.label}, {_type(cell)}")
+        edges.append(Edge(f"n{number[id(made_by[id(cell)])]}", key, shape_text(cell), False))
+    return Picture(tuple(boxes.values()), tuple(edges))
+
+
+def _outer(key: str, cell: Cell, reader: Node, kind: str, name: str) -> Box:
+    """A tensor that comes from outside."""
+    if not kind:
+        held = cell.host is not None or cell.value is not None
+        kind = "constant" if held else "label" if cell in reader.labels else "input"
+    kind = "label" if kind == "label weight" else kind
+    return Box(key, kind, name or cell.label, (kind, shape_text(cell)), f"{kind} {cell.label}, {_type(cell)}")
+
+
+def _inner(key: str, node: Node, own_loss: object) -> Box:
+    layer = node.layer
+    kind = "loss" if isinstance(layer, MLCLossLayer) or layer is own_loss else "layer"
+    shapes = "  ".join(shape_text(c) for c in node.results)
+    name, words = type(layer).__name__, ", ".join(layer._brief())
+    details = [name, *([_cut(words)] if words else []), shapes]
+    return Box(key, kind, layer.label or name, tuple(details), repr(layer))
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+
+
+def _outputs(nodes: Sequence[Node], names: dict[int, tuple[str, str]]) -> Iterator[tuple[Cell, str]]:
+    """What was declared as output; where nothing was, the results that no node reads, losses aside."""
+    read = {id(c) for node in nodes for c in node.reads}
+    declared = any(kind == "output" for kind, _ in names.values())
+    for node in nodes:
+        for cell in node.results:
+            kind, name = names.get(id(cell), ("", ""))
+            if kind == "output":
+                yield cell, name
+            elif not declared and id(cell) not in read and not isinstance(node.layer, MLCLossLayer):
+                yield cell, cell.label
+
+
+def shape_text(cell: Cell) -> str:
+    return "×".join(map(str, cell.shape))
+
+
+def _type(cell: Cell) -> str:
+    return f"{list(cell.shape)} {cell.descriptor.dataType.name}"
+
+
+def draw(graph: MLCGraph, path: str | Path) -> Path:
+    """Write the picture; the suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``."""
+    path = Path(path)
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in (*RENDERED, "dot"):
+        raise ValueError(f"draw writes .svg, .png, .pdf or .dot, not {path.name!r}")
+    picture = picture_of(graph)
+    if not picture.boxes:
+        raise ValueError("the graph has no nodes to draw")
+    if suffix == "dot":
+        content = picture_dot.text(picture).encode()
+    elif picture_dot.installed():
+        content = picture_dot.rendered(picture, suffix)
+    else:
+        content = _without_graphviz(picture, suffix)
+    path.write_bytes(content)
+    return path
+
+
+def svg(graph: MLCGraph) -> str | None:
+    """The picture for a notebook, or ``None`` where nothing can lay it out."""
+    picture = picture_of(graph)
+    if not picture.boxes:
+        return None
+    if picture_dot.installed():
+        return picture_dot.rendered(picture, "svg").decode()
+    return picture_svg.text(picture) if picture_svg.installed() else None
+
+
+def _without_graphviz(picture: Picture, suffix: str) -> bytes:
+    if not picture_svg.installed():
+        raise RuntimeError(f"a picture needs a layout; {_WAYS_OUT}")
+    if suffix == "svg":
+        return picture_svg.text(picture).encode()
+    if suffix == "png":
+        return picture_svg.png(picture)
+    raise RuntimeError(f"a .{suffix} needs Graphviz; {_WAYS_OUT} and draw an .svg or a .png")

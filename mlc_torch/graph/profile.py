@@ -1,0 +1,168 @@
+"""``graph.profile()``: how long each layer takes, forward and backward, measured by ``torch.profiler``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.profiler import ProfilerActivity
+
+from mlc_torch.enums import MLCExecutionOptions
+from mlc_torch.graph.table import Table, in_seconds
+
+if TYPE_CHECKING:
+    from mlc_torch.graph.executable import ExecutableGraph
+
+MARK = "mlc::"
+"""The engine names each layer's work by this and its label."""
+_BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
+_BACKWARD = "autograd::engine::evaluate_function"
+
+
+@dataclass
+class Row:
+    """One node of the graph."""
+
+    number: int
+    layer: str
+    label: str
+    calls: int = 0
+    forward: float = 0.0
+    backward: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.forward + self.backward
+
+
+class Profile(Table):
+    """Seconds by layer, on the device where that is a GPU. Filled when the block it was made for ends.
+
+    The graph runs module by module meanwhile: shares tell where the time goes, the sum is more than a fast gear takes.
+    """
+
+    def __init__(self, graph: ExecutableGraph) -> None:
+        super().__init__("profiling has not ended", (), ())
+        self._graph = graph
+        self._profiler: Any = None
+        self._ended = False
+        self.layers: list[Row] = []
+        """One for each node that ran, in the order of the graph."""
+        self.elsewhere = 0.0
+        """Seconds that belong to no layer: feeding, the optimizer's update."""
+
+    @property
+    def total(self) -> float:
+        return sum(row.total for row in self.layers) + self.elsewhere
+
+    def save_chrome_trace(self, path: str | Path) -> Path:
+        """Write what the profiler saw for ``chrome://tracing`` or https://ui.perfetto.dev."""
+        if not self._ended:
+            raise RuntimeError("nothing has been profiled yet; the trace is there when the with block has ended")
+        self._profiler.export_chrome_trace(str(path))
+        return Path(path)
+
+    def __enter__(self) -> Profile:
+        if self._profiler is not None:
+            raise RuntimeError("a profile is made once; call profile() again for another")
+        if self._graph._always:
+            raise RuntimeError("this graph is being profiled already")
+        device = self._graph._device
+        self._place = device.torch_device if device is not None else torch.device("cpu")
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._place.type == "cuda" else [])]
+        self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
+        self._profiler.__enter__()
+        self._graph._always = _BY_LAYER
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._graph._always = 0
+        if self._place.type == "cuda":
+            torch.cuda.synchronize(self._place)
+        self._profiler.__exit__(*error)
+        self._ended = True
+        self._fill()
+
+    def _fill(self) -> None:
+        device = self._place
+        rows = [
+            Row(i, type(node.layer).__name__, node.layer.label or type(node.layer).__name__)
+            for i, node in enumerate(self._graph._all_nodes(), 1)
+        ]
+        on_gpu = device.type == "cuda"
+        self.elsewhere = _add_up(list(self._profiler.events()), rows, on_gpu)
+        self.layers = [row for row in rows if row.calls]
+        total = self.total or 1.0
+        self.title = f"{type(self._graph).__name__} on {device}: {in_seconds(self.total)}" + (
+            " (GPU time)" if on_gpu else ""
+        )
+        self.headers = ("#", "layer", "label", "calls", "forward", "backward", "total", "share")
+        self._right = [h not in ("layer", "label") for h in self.headers]
+        self.rows = [
+            (
+                *(str(row.number), row.layer, row.label, str(row.calls)),
+                *(in_seconds(row.forward), in_seconds(row.backward) if row.backward else ""),
+                *(in_seconds(row.total), f"{row.total / total:.1%}"),
+            )
+            for row in self.layers
+        ]
+        self.notes = [("elsewhere", f"{in_seconds(self.elsewhere)} ({self.elsewhere / total:.1%})")]
+
+
+def _add_up(events: Sequence[Any], rows: list[Row], on_gpu: bool) -> float:
+    """Give each layer its time; gives the seconds that are left.
+
+    A gradient belongs to the layer in whose forward pass its operation was recorded: autograd numbers both alike.
+    """
+    ours = sorted(
+        (e for e in events if e.name.startswith(MARK) and not _on_device(e)), key=lambda e: e.time_range.start
+    )
+    turn = _in_turn([row.label for row in rows])
+    owner: dict[int, Row] = {}
+    for event in ours:
+        place = turn(event.name.removeprefix(MARK))
+        if place is None:
+            continue
+        row = rows[place]
+        row.calls += 1
+        row.forward += _seconds(event, on_gpu)
+        for inner in _below(event):
+            if inner.sequence_nr >= 0:
+                owner[inner.sequence_nr] = row
+    for event in events:
+        if event.name.startswith(_BACKWARD) and event.sequence_nr in owner:
+            owner[event.sequence_nr].backward += _seconds(event, on_gpu)
+    everything = sum(_seconds(e, on_gpu) for e in events if e.cpu_parent is None and not _on_device(e))
+    return max(everything - sum(row.total for row in rows), 0.0)
+
+
+def _in_turn(labels: Sequence[str]) -> Callable[[str], int | None]:
+    """Which node an event is of: layers may share a label, and run in the order of the graph."""
+    last = -1
+
+    def find(label: str) -> int | None:
+        nonlocal last
+        for place in (*range(last + 1, len(labels)), *range(last + 1)):
+            if labels[place] == label:
+                last = place
+                return place
+        return None
+
+    return find
+
+
+def _below(event: Any) -> Iterator[Any]:
+    for child in event.cpu_children:
+        yield child
+        yield from _below(child)
+
+
+def _on_device(event: Any) -> bool:
+    return event.device_type.name != "CPU"
+
+
+def _seconds(event: Any, on_gpu: bool) -> float:
+    return (event.device_time_total if on_gpu else event.cpu_time_total) / 1e6

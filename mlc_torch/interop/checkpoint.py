@@ -1,0 +1,217 @@
+"""Saving a graph's training and taking it up again: bit for bit as if it had never stopped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlc_torch.device import randomness
+from mlc_torch.engine.updater import adopt_state
+from mlc_torch.graph import MLCGraph
+from mlc_torch.interop.checkpoint_file import read_file, write_file
+from mlc_torch.interop.checkpoint_parts import (
+    GENERATOR,
+    OPTIMIZER,
+    description,
+    devices,
+    memory_of,
+    optimizer_states,
+    standing_cells,
+    state_name,
+    streams,
+)
+from mlc_torch.interop.torch_optimizer import TorchOptimizer
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.tensor import Cell
+
+Tensors = dict[str, torch.Tensor]
+Write = Callable[[], None]
+
+
+def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
+    """Write everything that training changed, and a description of the graph, to ``path`` as safetensors.
+
+    These are weights under ``label.role`` names, running statistics, trained inputs, the optimizer's state, time step,
+    learning rate and clipping switch, and the random streams of dropout. The file appears whole or not at all.
+    """
+    with graph._lock:
+        parameters, statistics = standing_cells(graph)
+        tensors = {name: memory_of(cell) for name, cell in (parameters | statistics).items()}
+        about: dict[str, Any] = {"graph": description(graph), "seed": randomness.seed}
+        optimizer = _optimizer(graph)
+        about["optimizer"] = None if optimizer is None else _settings(optimizer)
+        if isinstance(optimizer, TorchOptimizer):
+            states, about["optimizer"]["torch"] = optimizer.saved_state()
+            tensors |= {OPTIMIZER + name: state for name, state in states.items()}
+        elif optimizer is not None:
+            for name, states_of in optimizer_states(parameters, optimizer).items():
+                for state, value in zip(optimizer.state_names(), states_of, strict=True):
+                    tensors[state_name(name, state)] = value
+        for name, stream in streams(graph, devices(graph)[0]).items():
+            tensors[name] = stream.get_state()
+        copies = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
+    write_file(Path(path), copies, about)
+
+
+def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bool = True) -> None:
+    """Bring ``graph`` to where it was when ``path`` was written; raises ``MLCRefusal``, and changes nothing, if it cannot.
+
+    Names, shapes and types have to agree, and the refusal lists every one that does not. ``resume`` also takes up the
+    optimizer and the random streams, if the graph is one for training; without it only weights, statistics and trained
+    inputs are read. A checkpoint may come from another device, whose random streams cannot be taken up.
+    """
+    tensors, about = read_file(Path(path))
+    with graph._lock:
+        try:
+            writes = _planned_writes(graph, tensors, about, resume and hasattr(graph, "_optimizer"))
+        except MLCRefusal as why:
+            refuse(f"the checkpoint {str(path)!r} does not fit the graph: {why.reason}")
+        for write in writes:
+            write()
+
+
+def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What a checkpoint says about itself: the graph it is of, and the optimizer's settings."""
+    return read_file(Path(path))[1]
+
+
+def _optimizer(graph: MLCGraph) -> MLCOptimizer | None:
+    return graph.__dict__.get("_optimizer")
+
+
+def _settings(optimizer: MLCOptimizer) -> dict[str, Any]:
+    return {
+        "class": type(optimizer).__name__,
+        "learningRate": optimizer.learningRate,
+        "appliesGradientClipping": optimizer.appliesGradientClipping,
+        "timeStep": getattr(optimizer, "timeStep", None),
+    }
+
+
+# Loading: everything is checked before anything is written
+
+
+def _planned_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any], resume: bool) -> list[Write]:
+    parameters, statistics = standing_cells(graph)
+    cells = parameters | statistics
+    given = {n: t for n, t in tensors.items() if not n.startswith((OPTIMIZER, GENERATOR))}
+    _compare({name: memory_of(cell) for name, cell in cells.items()}, given)
+    writes = [_writer(cell, given[name]) for name, cell in cells.items()]
+    if resume:
+        writes += _optimizer_writes(graph, parameters, tensors, about)
+        writes += _stream_writes(graph, tensors, about)
+        writes.append(lambda: _forget(graph))
+    return writes
+
+
+def _compare(expected: Tensors, given: Tensors, optional: Iterable[str] = ()) -> None:
+    """Refuse, with every name that is missing, not expected, or of another shape or type."""
+    troubles = []
+    missing = [n for n in expected if n not in given and n not in set(optional)]
+    unexpected = [n for n in given if n not in expected]
+    if missing:
+        troubles.append(f"missing: {', '.join(missing)}")
+    if unexpected:
+        troubles.append(f"unexpected: {', '.join(unexpected)}")
+    for name, tensor in given.items():
+        if name in expected and _form(tensor) != _form(expected[name]):
+            troubles.append(f"{name} is {_form(tensor)} in the file and {_form(expected[name])} in the graph")
+    if troubles:
+        refuse("; ".join(troubles))
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{list(tensor.shape)} {tensor.dtype}".replace("torch.", "")
+
+
+def _writer(cell: Cell, value: torch.Tensor) -> Write:
+    def write() -> None:
+        memory_of(cell).copy_(value)
+        cell.download()
+
+    return write
+
+
+def _forget(graph: Any) -> None:
+    """Gradients of the past and plans that count steps of their own."""
+    graph._changed()
+    graph._last = None
+
+
+def _optimizer_writes(graph: MLCGraph, parameters: dict[str, Cell], tensors: Tensors, about: dict[str, Any]) -> list[Write]:
+    optimizer, said = _optimizer(graph), about.get("optimizer")
+    states = {n: t for n, t in tensors.items() if n.startswith(OPTIMIZER)}
+    if optimizer is None:
+        _compare({}, states)
+        return []
+    if not isinstance(said, dict):
+        refuse("it holds no optimizer, and the graph has one; resume=False reads only the weights")
+    if said.get("class") != type(optimizer).__name__:
+        refuse(f"it was written with {said.get('class')}, the graph has {type(optimizer).__name__}")
+    rate, clips, step = said.get("learningRate"), said.get("appliesGradientClipping"), said.get("timeStep")
+    if type(rate) not in (int, float) or type(clips) is not bool:
+        refuse(f"its optimizer has the learning rate {rate!r} and the clipping switch {clips!r}")
+    if hasattr(optimizer, "timeStep") and (type(step) is not int or not 0 <= step < 2**63):
+        refuse(f"its optimizer has the time step {step!r}")
+
+    def settle() -> None:
+        optimizer.learningRate, optimizer.appliesGradientClipping = float(rate), clips
+        if hasattr(optimizer, "timeStep"):
+            optimizer._timeStep = optimizer.__dict__["_applied"] = step
+
+    if isinstance(optimizer, TorchOptimizer):
+        own = {n.removeprefix(OPTIMIZER): t for n, t in states.items()}
+        return [optimizer.state_writer(own, said.get("torch")), settle]
+    return [*_state_writes(optimizer, parameters, states), settle]
+
+
+def _state_writes(optimizer: MLCOptimizer, parameters: dict[str, Cell], states: Tensors) -> list[Write]:
+    """A parameter without state in the file starts from zeros, as it would have then."""
+    names = optimizer.state_names()
+    every = {state_name(p, s): memory_of(cell) for p, cell in parameters.items() for s in names}
+    with_state = {p for p in parameters if any(state_name(p, s) in states for s in names)}
+    _compare(every, states, [n for p in parameters if p not in with_state for n in (state_name(p, s) for s in names)])
+
+    def write(cell: Cell, values: list[torch.Tensor | None]) -> None:
+        for memory, value in zip(adopt_state(cell, len(names)), values, strict=True):
+            memory.zero_() if value is None else memory.copy_(value)
+
+    writes = []
+    for p, cell in parameters.items():
+        if p in with_state or cell.optimizer_device_data or cell.optimizer_data:
+            if cell.optimizer_data and len(cell.optimizer_data) != len(names):
+                refuse(f"the optimizer keeps {len(names)} tensors for {p}, {len(cell.optimizer_data)} are bound")
+            values = [states.get(state_name(p, s)) for s in names]
+            writes.append(lambda cell=cell, values=values: write(cell, values))
+    return writes
+
+
+def _stream_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> list[Write]:
+    seed = about.get("seed")
+    if seed is not None and type(seed) is not int:
+        refuse(f"its seed is {seed!r}")
+    given = {n: t for n, t in tensors.items() if n.startswith(GENERATOR)}
+    places = devices(graph)
+    here = {name: stream for place in places for name, stream in streams(graph, place).items()}
+    # Streams of another kind of device are known by name and cannot be taken up here.
+    wanted, there = ({n.rpartition("/")[0]: t for n, t in kind.items()} for kind in (here, given))
+    blank = torch.empty(0)
+    _compare(dict.fromkeys(wanted, blank), dict.fromkeys(there, blank))
+    for name in here.keys() & given.keys():
+        try:
+            torch.Generator(here[name].device).set_state(given[name])
+        except (RuntimeError, TypeError) as error:
+            refuse(f"{name} is no state of a generator ({str(error).splitlines()[0]})")
+
+    def write() -> None:
+        if randomness.seed != seed:
+            randomness.reseed(seed)
+        for name in here.keys() & given.keys():
+            here[name].set_state(given[name])
+
+    return [write]

@@ -1,0 +1,129 @@
+"""What of a graph goes into a checkpoint, under which names: weights, statistics, optimizer state, random streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from mlc_torch.device import MLCDevice, offered, randomness
+from mlc_torch.engine.updater import adopt_state
+from mlc_torch.graph import MLCGraph
+from mlc_torch.graph.nodes import unique_layers
+from mlc_torch.graph.torch_module import layer_names
+from mlc_torch.layers.noise import Noise
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.tensor import Cell
+
+TRAINED, OPTIMIZER, GENERATOR = "trained/", "optimizer/", "generator/"
+"""Begin the names of what is no weight. A layer's name never holds a slash."""
+
+
+def standing_cells(graph: MLCGraph) -> tuple[dict[str, Cell], dict[str, Cell]]:
+    """The tensors that training changes, by name: those with a gradient, then running statistics.
+
+    A tensor with several uses bears the name of the first.
+    """
+    nodes = graph._all_nodes()
+    names = layer_names(nodes)
+    parameters: dict[str, Cell] = {}
+    statistics: dict[str, Cell] = {}
+    seen: set[int] = set()
+    for layer in unique_layers(nodes):
+        name = names[id(layer)]
+        for use in layer.parameter_uses:
+            if id(use.cell) not in seen:
+                parameters[f"{name}.{use.role}"] = use.cell
+                seen.add(id(use.cell))
+        shown = [n for n, buffer in layer.module.named_buffers() if buffer.numel()]
+        for buffer, cell in zip(shown, layer.buffer_cells, strict=True):
+            if id(cell) not in seen:
+                statistics[f"{name}.{buffer}"] = cell
+                seen.add(id(cell))
+    for name, cell in _trained_tensors(graph):
+        if id(cell) not in seen:
+            parameters[name] = cell
+            seen.add(id(cell))
+    return parameters, statistics
+
+
+def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, Cell]]:
+    """Tensors trained for themselves, by the name they were declared under, else by their label, else by their place."""
+    declared = {key: name for key, (_, name) in graph._names().items()}
+    for place, parameter in enumerate(graph.__dict__.get("_to_train", [])):
+        cell = parameter._tensor._cell
+        numbered = cell.label == f"data{cell.tensor_id}"  # counts the tensors of this process, and means nothing in the next
+        yield TRAINED + declared.get(id(cell), str(place) if numbered else cell.label), cell
+
+
+def memory_of(cell: Cell) -> torch.Tensor:
+    """Where a tensor's value lies, on whichever device."""
+    return cell.place(cell.device or MLCDevice._cpu(), writable=True)
+
+
+def optimizer_states(parameters: dict[str, Cell], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:
+    """The state of each parameter that has some."""
+    count = len(optimizer.state_names())
+    with_state = {n: c for n, c in parameters.items() if count and (c.optimizer_device_data or c.optimizer_data)}
+    for cell in with_state.values():
+        memory_of(cell)
+    return {name: adopt_state(cell, count) for name, cell in with_state.items()}
+
+
+def state_name(parameter: str, state: str) -> str:
+    return f"{OPTIMIZER}{parameter}/{state}"
+
+
+# Random streams
+
+
+def streams(graph: MLCGraph, device: torch.device) -> dict[str, torch.Generator]:
+    """What dropout draws from on ``device``: the platform's stream, and those of layers with a seed of their own."""
+    nodes = graph._all_nodes()
+    names = layer_names(nodes)
+    found = {"platform": randomness.stream(device)}
+    for layer in unique_layers(nodes):
+        for path, noise in layer.module.named_modules():
+            if isinstance(noise, Noise) and noise.rate > 0 and noise.seed:
+                found[".".join(filter(None, (names[id(layer)], path)))] = noise.stream(device)
+    return {f"{GENERATOR}{name}/{device.type}": stream for name, stream in found.items()}
+
+
+def devices(graph: MLCGraph) -> list[torch.device]:
+    """Where the graph draws: its device, or before it is compiled any that there is."""
+    return [graph._device.torch_device] if graph._device is not None else [torch.device("cpu"), *offered()]
+
+
+# A description
+
+
+def description(graph: MLCGraph) -> dict[str, Any]:
+    """The graph as data, for people and programs that look into a checkpoint."""
+    nodes = graph._all_nodes()
+    names, known = layer_names(nodes), {key: name for key, (_, name) in graph._names().items()}
+    made = {}
+    for node in nodes:
+        for number, cell in enumerate(node.results):
+            made[id(cell)] = names[id(node.layer)] + (f"[{number}]" if len(node.results) > 1 else "")
+    return {
+        "class": type(graph).__name__,
+        "nodes": [
+            {
+                "name": names[id(node.layer)],
+                "layer": type(node.layer).__name__,
+                "label": node.layer.label,
+                "sources": [made.get(id(c), known.get(id(c), c.label)) for c in node.reads],
+                "results": [_like(c) for c in node.results],
+                "parameters": {use.role: _like(use.cell) for use in node.layer.parameter_uses},
+            }
+            for node in nodes
+        ],
+        "declared": [{"kind": kind, "name": name} for kind, name in graph._names().values()],
+    }
+
+
+def _like(cell: Cell) -> dict[str, Any]:
+    return {"shape": list(cell.shape), "type": cell.descriptor.dataType.name}
+
+

@@ -1,0 +1,117 @@
+"""What a module gives for sources of given shapes, found out on a copy without memory: no data, no random numbers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlc_torch.refusals import refuse
+from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
+
+Shape = tuple[tuple[int, ...], torch.dtype]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The results of a module, and what an adapter has to do for it."""
+
+    shapes: list[Shape]
+    nested: bool
+    """Whether they come in anything but a tensor or a tuple of several."""
+    rebinds: bool
+    """Whether the module puts new tensors into its buffers instead of writing into them."""
+
+    def descriptors(self) -> list[MLCTensorDescriptor]:
+        for _, dtype in self.shapes:
+            if dtype not in DATA_TYPES:
+                refuse(f"the module gives {dtype}; ML Compute has {', '.join(t.name for t in TORCH_TYPES)}")
+        return [MLCTensorDescriptor._create(shape or (1,), DATA_TYPES[dtype]) for shape, dtype in self.shapes]
+
+
+def dry_run(module: nn.Module, sources: Sequence[MLCTensorDescriptor]) -> Found:
+    """Run a copy of ``module`` in both modes; refuses, in torch's words, where it cannot take the sources."""
+    found = _anyhow(module, sources, training=False)
+    if isinstance(found, Exception):
+        words = str(found).strip().splitlines()
+        refuse(f"the module cannot take the sources: {type(found).__name__}: {words[0] if words else 'no reason given'}")
+    # Some modules cannot train on these sources, as batch normalization on one sample; that is for the run to say.
+    trained = _anyhow(module, sources, training=True)
+    if isinstance(trained, Exception):
+        return found
+    if trained.shapes != found.shapes:
+        refuse(f"the module gives {_words(found)} in inference and {_words(trained)} in training")
+    return Found(found.shapes, found.nested or trained.nested, found.rebinds or trained.rebinds)
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors among what a module returned, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, Mapping):
+        yield from tensors_in(list(value.values()))
+
+
+def _words(found: Found) -> str:
+    return ", ".join(f"{list(shape)} {dtype}".replace("torch.", "") for shape, dtype in found.shapes)
+
+
+def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training: bool) -> Found | Exception:
+    """On torch's meta device; where the module mixes in tensors of its own that are elsewhere, on fake tensors."""
+    try:
+        return _run(module, sources, training, _meta, torch.device("meta"))
+    except Exception as error:  # noqa: BLE001 - it is the user's code, which may raise anything
+        if "meta" not in str(error) and "device" not in str(error):
+            return error
+    try:
+        # Not public by its name, but described in torch's documentation; loading it takes seconds.
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        fake = FakeTensorMode(allow_non_fake_inputs=True)
+        return _run(module, sources, training, fake.from_tensor, fake)
+    except Exception as error:  # noqa: BLE001
+        return error
+
+
+def _meta(tensor: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_like(tensor, device="meta")
+    return nn.Parameter(made, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else made
+
+
+def _run(
+    module: nn.Module,
+    sources: Sequence[MLCTensorDescriptor],
+    training: bool,
+    stand_in: Callable[[torch.Tensor], torch.Tensor],
+    place: Any,
+) -> Found:
+    memo: dict[int, Any] = {id(t): stand_in(t) for t in (*module.parameters(), *module.buffers())}
+    # A result that a module remembers cannot be copied with its history.
+    kept = [v for m in module.modules() for v in vars(m).values() if isinstance(v, torch.Tensor) and not v.is_leaf]
+    twin = copy.deepcopy(module, memo | {id(v): v.detach() for v in kept}).train(training)
+    before = [(m, name, b) for m in twin.modules() for name, b in m._buffers.items()]
+    device: AbstractContextManager[Any] = nullcontext()
+    first = next(module.parameters(), None)
+    if not isinstance(place, torch.device) and first is not None:
+        device = torch.device(first.device)  # type: ignore[assignment]
+    with ExitStack() as stack:
+        for context in (place, device, torch.no_grad()):
+            stack.enter_context(context)
+        given = [torch.empty(s._shape, dtype=TORCH_TYPES[s._dataType]) for s in sources]
+        made = twin(*given)
+    results = list(tensors_in(made))
+    if not results:
+        raise TypeError(f"it returns {type(made).__name__}, and no tensor in it")
+    flat = isinstance(made, torch.Tensor) or (
+        isinstance(made, (tuple, list)) and len(made) > 1 and all(isinstance(m, torch.Tensor) for m in made)
+    )
+    rebinds = any(m._buffers.get(name) is not b for m, name, b in before)
+    return Found([(tuple(r.shape), r.dtype) for r in results], not flat, rebinds)

@@ -1,0 +1,98 @@
+"""A graph as a ``torch.export`` program and as an ONNX file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlc_torch.engine.as_module import Input, SharedGraphModule
+from mlc_torch.graph import MLCGraph
+from mlc_torch.refusals import log
+
+_SOME = 2
+"""Samples in the example of a batch whose size is left open: torch takes a batch of one for a fixed one."""
+
+
+def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.export.ExportedProgram:
+    """The graph in inference mode, without its loss layers, as a program of ``torch.export`` over the same weights.
+
+    With ``dynamic_batch`` it takes any number of samples, where the layers allow it.
+    """
+    return _exported(graph.to_module(), dynamic_batch)[0]
+
+
+def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch: bool = True) -> Path:
+    """Write the graph in inference mode, without its loss layers, as ONNX; gives the path.
+
+    Inputs and outputs bear the names that ``addInputs`` and ``addOutputs`` gave them, else labels of tensors and layers.
+    """
+    module = graph.to_module()
+    program, free = _exported(module, dynamic_batch)
+    # All these dimensions are one symbol of the program; the first use of it names it.
+    first = next((name for name, axes in free.items() if axes), None)
+    named = {name: dict.fromkeys(axes, "batch") if name == first else {} for name, axes in free.items()} or None
+    try:
+        torch.onnx.export(
+            program,
+            f=path,
+            dynamo=True,
+            external_data=False,
+            input_names=list(module.inputs),
+            output_names=module.outputs,
+            dynamic_shapes=named,
+            verbose=False,
+        )
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"writing ONNX needs the package {missing.name}: pip install 'mlc_torch[onnx]'", name=missing.name
+        ) from missing
+    return Path(path)
+
+
+Free = dict[str, dict[int, Any]]
+"""The dimensions of each input whose size is left open."""
+
+
+def _exported(module: SharedGraphModule, dynamic_batch: bool) -> tuple[torch.export.ExportedProgram, Free]:
+    batch = torch.export.Dim("batch")
+    free: Free = {n: {} if i.batch_axis is None else {i.batch_axis: batch} for n, i in module.inputs.items()}
+    if dynamic_batch and any(free.values()):
+        try:
+            return _program(module, free), free
+        except Exception as error:  # noqa: BLE001 - torch has many ways to say that a size is not free
+            log.info("the batch size is fixed in the exported program: %s", str(error).strip().splitlines()[0])
+    return _program(module, {}), {}
+
+
+def _program(module: SharedGraphModule, free: Free) -> torch.export.ExportedProgram:
+    first = next(module.parameters(), None)
+    device = first.device if first is not None else torch.device("cpu")
+    example = tuple(_example(i, bool(free.get(n)), device) for n, i in module.inputs.items())
+    with _inference(module):
+        return torch.export.export(module, example, dynamic_shapes=free or None, strict=False)
+
+
+def _example(given: Input, free: bool, device: torch.device) -> torch.Tensor:
+    shape = list(given.shape)
+    if free and given.batch_axis is not None:
+        shape[given.batch_axis] = max(shape[given.batch_axis], _SOME)
+    return torch.zeros(shape, dtype=given.dtype, device=device)
+
+
+@contextmanager
+def _inference(module: nn.Module) -> Iterator[None]:
+    """Inference mode for a while; a module that the program gave gets its own mode back."""
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for m, training in modes:
+            m.training = training

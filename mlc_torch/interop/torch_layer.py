@@ -1,0 +1,147 @@
+"""``TorchLayer``: any ``nn.Module`` as a layer of an ML Compute graph, trained there."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.interop.dry_run import dry_run, tensors_in
+from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare
+from mlc_torch.tensor import DATA_TYPES, Cell, MLCTensor, MLCTensorParameter
+from mlc_torch.tensor.descriptor import MAX_DIMENSIONS
+
+
+class TorchLayer(MLCLayer):
+    """``TorchLayer(module, label=None)``: the sources are the arguments of ``module``, its tensors the results. Ours.
+
+    The module's parameters are trained in place: they and the layer's tensors are one memory, and a module moves to the
+    device that its graph is compiled for. Results may come as a tensor, or as tensors in tuples, lists and dictionaries.
+    A module that draws random numbers of its own, as ``nn.Dropout`` does, draws them from torch's generator.
+    """
+
+    _supports = ANY_TYPE
+    _module_is_given = True
+
+    @declare("init(_ module: Any, label: String? = nil)", ours=True)
+    def _create(cls, module, label=None):
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"TorchLayer expects a torch.nn.Module, got {type(module).__name__}")
+        parameters = {n: MLCTensorParameter._create(_parameter_tensor(n, p)) for n, p in module.named_parameters()}
+        statistics = {n: _over(b, n) for n, b in module.named_buffers() if b.numel()}
+        made = cls._layer(given=module, parameters=parameters, statistics=statistics, adapts=False)
+        made._label = type(module).__name__ if label is None else label
+        return made
+
+    @property
+    def parameters_by_name(self) -> dict[str, MLCTensorParameter]:
+        """The module's parameters under its own names; each has a ``tensor``, and ``isUpdatable`` freezes it."""
+        return dict(self._parameters)
+
+    def _infer(self, sources):
+        found = dry_run(self._given, sources)
+        if (found.nested or found.rebinds) and not self._adapts:
+            self._adapts, self._module = True, None
+        return found.descriptors()
+
+    def _check(self, sources):
+        for use in self.parameter_uses:
+            memory = use.cell.value
+            if memory is None or memory.data_ptr() != use.torch.data_ptr():
+                refuse(
+                    f"parameter {use.role!r} no longer lies in the layer's memory; move or convert a module before a "
+                    "TorchLayer is made of it"
+                )
+
+    def _build(self):
+        prefix = "module." if self._adapts else ""
+        for name, torch_parameter in self._given.named_parameters():
+            held = self._parameters[name]
+            _show(held._tensor._cell, torch_parameter)
+            self._uses.append(ParameterUse(prefix + name, held, torch_parameter))
+        for name, buffer in self._given.named_buffers():
+            if name in self._statistics:
+                cell = self._statistics[name]._cell
+                _show(cell, buffer)
+                self._buffers.append(cell)
+        return Adapter(self._given) if self._adapts else self._given
+
+    def __repr__(self) -> str:
+        count = sum(p.numel() for p in self._given.parameters())
+        return f"TorchLayer({self._label!r}, {type(self._given).__name__}, {count:,} parameters)"
+
+
+class Adapter(nn.Module):
+    """Gives the tensors that ``module`` returns in a row, and writes buffers that it replaced back into their memory."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *sources: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        before = [(m, name, b) for m in self.module.modules() for name, b in m._buffers.items()]
+        made = tuple(tensors_in(self.module(*sources)))
+        for owner, name, buffer in before:
+            now = owner._buffers.get(name)
+            if now is not buffer and now is not None and buffer is not None:
+                with torch.no_grad():
+                    buffer.copy_(now)
+                owner._buffers[name] = buffer
+        return made if len(made) > 1 else made[0]
+
+
+# Memory
+
+_known: dict[int, tuple[weakref.ref[nn.Parameter], MLCTensor]] = {}
+"""The tensor of each parameter that some layer holds, so that two layers which share a parameter train one tensor."""
+
+
+def _parameter_tensor(name: str, parameter: nn.Parameter) -> MLCTensor:
+    if nn.parameter.is_lazy(parameter):
+        refuse(f"parameter {name!r} has no shape yet; run the lazy module once")
+    if parameter.device.type == "meta":
+        refuse(f"parameter {name!r} has no memory: it is on the meta device")
+    if parameter.dtype not in DATA_TYPES:
+        refuse(f"parameter {name!r} is {parameter.dtype}, which ML Compute does not have; use module.float()")
+    if parameter.numel() == 0:
+        refuse(f"parameter {name!r} is empty")
+    known = _known.get(id(parameter))
+    if known is not None and known[0]() is parameter and _memory(known[1]._cell) == parameter.data_ptr():
+        return known[1]
+    made = _over(parameter, name)
+    key = id(parameter)
+    _known[key] = weakref.ref(parameter, lambda _: _known.pop(key, None)), made
+    return made
+
+
+def _memory(cell: Cell) -> int | None:
+    value = cell.value if cell.value is not None else cell.host_view()
+    return None if value is None else value.data_ptr()
+
+
+def _over(tensor: torch.Tensor, label: str) -> MLCTensor:
+    """An ``MLCTensor`` over the memory of a parameter or buffer, in a shape and type that ML Compute has."""
+    if not tensor.is_contiguous():
+        tensor.data = tensor.detach().contiguous()
+    value = tensor.detach()
+    if value.dtype not in DATA_TYPES:
+        value = value.reshape(-1).view(torch.uint8)  # kept and moved as bytes
+    if value.dim() > MAX_DIMENSIONS:
+        value = value.view(*value.shape[: MAX_DIMENSIONS - 1], -1)
+    return MLCTensor.from_torch(value, label)
+
+
+def _show(cell: Cell, tensor: torch.Tensor) -> None:
+    """Let the module's tensor follow the cell's memory."""
+    cell.place(cell.device or MLCDevice._cpu(), writable=True)
+    cell.show(tensor, _seen_as(tensor))
+
+
+def _seen_as(tensor: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    dtype, shape = tensor.dtype, tuple(tensor.shape)
+    return lambda memory: (memory if memory.dtype == dtype else memory.view(dtype)).view(shape)

@@ -1,0 +1,138 @@
+"""``TorchOptimizer``: a ``torch.optim`` optimizer in the update phase of a training graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import declare, prop
+from mlc_torch.torch_private import Tensors
+
+_NEUTRAL = {
+    "gradientRescale": 1.0,
+    "appliesGradientClipping": False,
+    "gradientClippingType": MLCGradientClippingType.byValue,
+    "gradientClipMax": float("inf"),
+    "gradientClipMin": float("-inf"),
+    "maximumClippingNorm": float("inf"),
+    "customGlobalNorm": 0.0,
+    "regularizationType": MLCRegularizationType.none,
+    "regularizationScale": 0.0,
+}
+
+
+class TorchOptimizer(MLCOptimizer):
+    """``TorchOptimizer(torch.optim.AdamW(graph.to_module().parameters()))``: torch decides how weights change. Ours.
+
+    The torch optimizer is built over the parameters of ``to_module()`` or of the modules in ``TorchLayer``s, in as many
+    groups as wanted; parameters left out are not updated. Its settings and its learning-rate schedulers stay torch's.
+    """
+
+    timeStep = prop("Int")
+
+    @prop("Float", settable=True)
+    def learningRate(self):
+        """That of the first group; setting it sets that of all groups."""
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @learningRate.writes
+    def _set_learning_rate(self, learningRate):
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], torch.Tensor):
+                group["lr"].fill_(learningRate)
+            else:
+                group["lr"] = learningRate
+
+    @declare("init(_ optimizer: Any)", ours=True)
+    def _create(cls, optimizer):
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(f"TorchOptimizer expects a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        return cls._make(optimizer=optimizer, timeStep=1, applied=1, **_NEUTRAL)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The torch optimizer, for schedulers and the like."""
+        return self._optimizer
+
+    def state_names(self):
+        return []  # torch's optimizer keeps its own
+
+    def scalars(self, step):
+        return {}
+
+    def configuration(self):
+        return (id(self),)
+
+    def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+        """Hand each torch parameter the gradient of the memory it looks into, and let torch step."""
+        if self._timeStep == self._applied:
+            # Each update counts a step before it comes here. Work that is being recorded for replay counts none.
+            raise RuntimeError("torch's optimizers decide on the host and cannot be recorded")
+        self._applied = self._timeStep
+        known = {p.data_ptr(): p for group in self._optimizer.param_groups for p in group["params"]}
+        pairs = [(known[v.data_ptr()], g) for v, g in zip(params, grads, strict=True) if v.data_ptr() in known]
+        if not pairs:
+            refuse("the torch optimizer holds none of the graph's parameters; build it over graph.to_module().parameters()")
+        self._follow()
+        before = [p.grad for p, _ in pairs]
+        for p, gradient in pairs:
+            p.grad = gradient.reshape(p.shape)
+        try:
+            self._optimizer.step()
+        finally:
+            for (p, _), old in zip(pairs, before, strict=True):
+                p.grad = old
+
+    def _follow(self) -> None:
+        """State stays where a parameter was; once the graph was compiled for another device it moves there too."""
+        for p, state in self._optimizer.state.items():
+            if any(isinstance(v, torch.Tensor) and v.dim() and v.device != p.device for v in state.values()):
+                self._optimizer.load_state_dict(self._optimizer.state_dict())
+                return
+
+    # In checkpoints
+
+    def saved_state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """The state as tensors, by the place of their parameter, and everything in it that is no tensor."""
+        tensors: dict[str, torch.Tensor] = {}
+        numbers: dict[str, dict[str, Any]] = {}
+        for place, state in self._optimizer.state_dict()["state"].items():
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    tensors[f"torch/{place}/{key}"] = value
+                else:
+                    numbers.setdefault(str(place), {})[key] = value
+        rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+        return tensors, {"class": type(self._optimizer).__name__, "rates": rates, "numbers": numbers}
+
+    def state_writer(self, tensors: dict[str, torch.Tensor], said: Any) -> Callable[[], None]:
+        """Checks a saved state; gives what takes it up."""
+        now = self._optimizer.state_dict()
+        said = said if isinstance(said, dict) else {}
+        rates, numbers = said.get("rates"), said.get("numbers")
+        if said.get("class") != type(self._optimizer).__name__:
+            refuse(f"it was written with {said.get('class')}, the graph has {type(self._optimizer).__name__}")
+        if not isinstance(rates, list) or [type(r) for r in rates] != [float] * len(now["param_groups"]):
+            refuse(f"it has the learning rates {rates!r}, the optimizer {len(now['param_groups'])} groups")
+        places = {str(place): place for group in now["param_groups"] for place in group["params"]}
+        loaded: dict[int, dict[str, Any]] = {}
+        for name, tensor in tensors.items():
+            kind, _, rest = name.partition("/")
+            place, _, key = rest.partition("/")
+            if kind != "torch" or place not in places or not key:
+                refuse(f"unexpected: {name}")
+            old = now["state"].get(places[place], {}).get(key)
+            if isinstance(old, torch.Tensor) and (old.shape, old.dtype) != (tensor.shape, tensor.dtype):
+                refuse(f"{name} is {list(tensor.shape)} in the file and {list(old.shape)} in the optimizer")
+            loaded.setdefault(places[place], {})[key] = tensor.clone()
+        for place, others in (numbers if isinstance(numbers, dict) else {}).items():
+            if place not in places or not isinstance(others, dict):
+                refuse(f"unexpected: torch/{place}")
+            loaded.setdefault(places[place], {}).update(others)
+        groups = [group | {"lr": rate} for group, rate in zip(now["param_groups"], rates, strict=True)]
+        return lambda: self._optimizer.load_state_dict({"state": loaded, "param_groups": groups})

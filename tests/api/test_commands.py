@@ -1,0 +1,82 @@
+"""``python -m mlc_torch``: the doctor and the checks behind it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import mlc_torch
+from mlc_torch.__main__ import main
+from mlc_torch.commands import checks, doctor, training_check
+from mlc_torch.coverage.api import api
+
+
+def test_the_table_has_a_case_for_every_layer():
+    listed = {name for name in api()["classes"] if name.endswith("Layer")} - {"MLCLayer"}
+    assert set(checks.CASES) == listed == set(checks.layers())
+
+
+@pytest.mark.parametrize("name", checks.CASES)
+def test_every_check_passes(name, torch_device):
+    assert checks.check(name, torch_device) is None
+
+
+def test_training_passes(torch_device):
+    cpu = torch_device.type == "cpu"
+    device = mlc_torch.MLCDevice() if cpu else mlc_torch.MLCDevice(gpuDevices=[torch_device])
+    assert training_check.check_training(device) is None
+
+
+def test_the_doctor_names_versions_and_devices(capsys, monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_STRICT", "0")
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        f"torch {torch.__version__}",
+        mlc_torch.__version__,
+        "cpu: ",
+        "data types: float32, float16",
+        "STRICT=0",
+    ):
+        assert words in text
+
+
+def test_the_doctor_says_plainly_what_failed(capsys, monkeypatch):
+    def broken():
+        raise RuntimeError("no such kernel\nand much more")
+
+    def differing():
+        made = mlc_torch.MLCActivationLayer.relu
+        made.module.register_forward_hook(lambda module, sources, result: result + next(numbers))
+        return made
+
+    numbers = iter(range(100))
+    monkeypatch.setitem(checks.CASES, "MLCReshapeLayer", checks.Case(broken, []))
+    monkeypatch.setitem(checks.CASES, "MLCActivationLayer", checks.Case(differing, [((2,), "float32")]))
+    monkeypatch.delitem(checks.CASES, "MLCSplitLayer")
+    monkeypatch.setattr(doctor, "check_training", lambda device: "the loss does not fall")
+    assert main(["doctor", "--check"]) == 1
+    text = capsys.readouterr().out
+    assert "FAILED MLCReshapeLayer: RuntimeError: no such kernel\n" in text
+    assert "FAILED MLCActivationLayer: result 0 differs from the CPU's by up to 1" in text
+    assert "FAILED MLCSplitLayer: the table of checks has no case for it" in text
+    assert "FAILED three steps of training: the loss does not fall" in text
+
+
+def test_the_doctor_tells_which_types_do_not_move(capsys, monkeypatch):
+    def moves(kind, device):
+        return "TypeError: no float64" if kind.name == "int64" else None
+
+    monkeypatch.setattr(doctor, "_moves", moves)
+    assert main(["doctor"]) == 0
+    assert "not int64: TypeError: no float64" in capsys.readouterr().out
+
+
+def test_a_command_is_needed(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 2
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("coverage", "doctor", "demo"))

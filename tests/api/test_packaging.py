@@ -1,0 +1,54 @@
+"""What is installed, and that the files which say the same thing agree."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import mlc_torch
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def test_the_version_is_said_once_and_again():
+    assert PROJECT["version"] == mlc_torch.__version__
+
+
+def test_the_package_carries_its_data_and_its_types():
+    files = resources.files(mlc_torch)
+    for name in ("py.typed", "__init__.pyi", "coverage/mlcompute.json"):
+        assert files.joinpath(name).is_file()
+
+
+def test_requirements_have_no_upper_bounds():
+    every = [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)]
+    assert not [r for r in every if re.search(r"<|==|~=", r)]
+    assert "<" not in PROJECT["requires-python"]
+
+
+def test_what_tox_installs_is_pinned():
+    pins = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()}
+    wanted = [r for extra in PROJECT["optional-dependencies"].values() for r in extra] + PROJECT["dependencies"]
+    listed = re.findall(r"^deps =\n((?:    .+\n)+)", (ROOT / "tox.ini").read_text("utf-8"), re.MULTILINE)
+    wanted += [line for block in listed for line in block.split("\n") if line.strip()]
+    names = {re.split(r"[\[=><]", name.strip())[0].lower() for name in wanted}
+    assert {name for name in names if name and "{" not in name} - pins == set()
+
+
+def test_ci_runs_the_readmes_test_command():
+    script = ROOT / ".ci" / "run"
+    command = script.read_text("utf-8").strip().splitlines()[-1]
+    assert f"```sh\n{command}\n```" in (ROOT / "README.md").read_text("utf-8")
+    assert os.access(script, os.X_OK)
+
+
+def test_the_console_script_is_the_module():
+    scripts = importlib.metadata.entry_points(group="console_scripts", name="mlc-torch")
+    assert PROJECT["scripts"] == {"mlc-torch": "mlc_torch.__main__:main"}
+    for script in scripts:  # none where the tests run from a checkout
+        assert callable(script.load())

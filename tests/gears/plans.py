@@ -1,0 +1,79 @@
+"""Plans made from layer records, and a float64 run to hold every gear to."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.engine.plan import Plan
+from mlc_torch.graph.nodes import Node, infer
+from mlc_torch.graph.planner import Wishes, make_plan
+from tests.layers.records import Record, tensor
+
+
+@dataclass
+class Case:
+    """One record as a plan of one step that differentiates by everything it can."""
+
+    plan: Plan
+    feeds: list[torch.Tensor]
+    differentiates: bool
+
+
+def mlc_device(device: torch.device) -> MLCDevice:
+    return MLCDevice._on([] if device.type == "cpu" else [torch.device(device.type, device.index or 0)])
+
+
+def case_of(record: Record, device: torch.device) -> Case:
+    layer, where = record.make(), mlc_device(device)
+    cells = [tensor(s)._cell for s in record.sources]
+    results = infer(layer, cells)
+    for cell in (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells):
+        cell.place(where, writable=True)
+    differentiates = record.result_type == "float32"
+    floats = [c for c in cells if c.dtype.is_floating_point]
+    wishes = Wishes(
+        readable=list(results),
+        losses=[c for c in results if c.dtype.is_floating_point] if differentiates else [],
+        wanted=floats if differentiates else [],
+        trains=True,
+    )
+    plan = make_plan([Node(layer, tuple(cells), results)], cells, where, wishes)
+    feeds = [torch.from_numpy(np.array(s)).to(plan.device) for s in record.sources]
+    return Case(plan, feeds, differentiates)
+
+
+def in_float64(case: Case, training: bool) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """Results, and gradients by parameters and sources, computed on the CPU in float64 under plain autograd."""
+    (step,) = case.plan.steps
+    module = copy.deepcopy(step.module).cpu().double().train(training)
+    sources = [f.cpu() for f in case.feeds]
+    sources = [s.double().requires_grad_(case.differentiates) if s.is_floating_point() else s for s in sources]
+    results = module(*(sources[i] for i in step.sources))
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    if not case.differentiates:
+        return [r.detach() for r in results], []
+    named = dict(zip(step.module.parameters(), module.parameters(), strict=True))
+    leaves = [named[leaf] for leaf in case.plan.leaves]
+    wanted = [sources[slot] for slot in case.plan.wanted]
+    roots = [r for r in results if r.requires_grad]
+    gradients = torch.autograd.grad(
+        roots, [*leaves, *wanted], [torch.ones_like(r) for r in roots], allow_unused=True
+    ) if roots and (leaves or wanted) else [None] * (len(leaves) + len(wanted))
+    return [r.detach() for r in results], list(gradients)
+
+
+def distance(value: torch.Tensor, exact: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(value.detach().cpu().double().reshape(-1) - exact.reshape(-1)))
+
+
+def no_further(fast: torch.Tensor, plain: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Whether ``fast`` is no further from the exact value than twice what ``plain`` is (and float rounding)."""
+    if not bool(torch.isfinite(exact).all()):
+        return bool(torch.allclose(fast.cpu().double(), plain.cpu().double(), rtol=1e-5, atol=1e-6, equal_nan=True))
+    scale = float(torch.linalg.vector_norm(exact)) + 1e-6 * exact.numel() ** 0.5
+    return distance(fast, exact) <= 2 * distance(plain, exact) + 1e-6 * scale

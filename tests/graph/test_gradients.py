@@ -1,0 +1,527 @@
+"""Gradients of tensors inside the graph: reading them, adding one's own, stopping them, hooking into them."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
+    MLCBatchNormalizationLayer,
+    MLCDataType,
+    MLCDropoutLayer,
+    MLCEmbeddingDescriptor,
+    MLCEmbeddingLayer,
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCTensorData,
+    MLCTensorParameter,
+    MLCTrainingGraph,
+    last_refusal,
+)
+from tests.graph.programs import (
+    Program,
+    array,
+    cpu,
+    data,
+    dense,
+    loss,
+    on,
+    placeholder,
+    regression,
+    sgd,
+    tensor,
+    values,
+)
+
+ALL = MLCGraphCompilationOptions.computeAllGradients
+
+
+def slopes(program: Program) -> dict[str, np.ndarray]:
+    """By hand, for a program of widths (6, 5, 3): the gradients of the squared error."""
+    first, second = program.layers
+    w1, b1, w2, b2 = (p.numpy().astype(float) for p in (first.weights, first.biases, second.weights, second.biases))
+    w1, w2 = w1.reshape(5, 6), w2.reshape(3, 5)
+    x, t = (program.given[n].astype(float) for n in "xt")
+    h = x @ w1.T + b1.ravel()
+    a = np.maximum(h, 0)
+    y = a @ w2.T + b2.ravel()
+    dy = 2 * (y - t) / y.size
+    da = dy @ w2
+    dh = da * (h > 0)
+    return {"x": dh @ w1, "h": dh, "a": da, "y": dy, "w1": dh.T @ x, "w2": dy.T @ a}
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
+
+
+# Inputs
+
+
+def test_gradient_of_an_input(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    x = program.inputs["x"]
+    assert program.training.gradientTensor(forInput=x) is None
+    assert program.compile() and program.phases()
+    assert program.training.gradientTensor(forInput=x) is None
+    assert "computeAllGradients" in str(last_refusal())
+    assert program.compile(ALL) and program.training.gradientTensor(forInput=x) is None
+    assert "no gradient yet" in str(last_refusal())
+    want = slopes(program)
+    assert program.phases()
+    got = program.training.gradientTensor(forInput=x)
+    close(array(got), want["x"])
+    assert got.descriptor.shape == [4, 6] and got is not program.training.gradientTensorForInput_(x)
+    assert program.training.gradientTensor(forInput=program.result) is None
+    assert "is no input" in str(last_refusal())
+    assert program.execute() and program.training.gradientTensor(forInput=x) is not None
+
+
+def test_all_gradients_of_two_inputs():
+    graph, a, b, t = MLCGraph(), placeholder(2, 3), placeholder(2, 3), placeholder(2, 3)
+    product = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.multiply), sources=[a, b])
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"a": a, "b": b}, lossLabels={"t": t})
+    given = {"a": values(2, 3), "b": values(2, 3, seed=1), "t": values(2, 3, seed=2)}
+    program = Program(training, graph, {"a": a, "b": b}, {"t": t}, given, [], product)
+    assert program.compile(ALL) and program.phases()
+    slope = 2 * (given["a"] * given["b"] - given["t"]) / 6
+    close(array(training.gradientTensor(forInput=a)), slope * given["b"])
+    close(array(training.gradientTensor(forInput=b)), slope * given["a"])
+
+
+def test_an_input_of_indices_has_no_gradient_to_read():
+    graph, x, t = MLCGraph(), placeholder(3, type_=MLCDataType.int32), placeholder(3, 2)
+    table = tensor(values(5, 2))
+    layer = MLCEmbeddingLayer(descriptor=MLCEmbeddingDescriptor(embeddingCount=5, embeddingDimension=2), weights=table)
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    given = {"x": np.array([1, 4, 1], np.int32), "t": values(3, 2)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given, [layer], y)
+    assert program.compile(ALL) and program.phases() and program.gradient_of(table, layer) is not None
+    answer = training.gradientTensor(forInput=x)
+    assert answer is None or answer.data is None or not np.frombuffer(answer.data, np.int32).any()
+
+
+# Sources and results of layers
+
+
+def test_asked_for_after_the_gradient_phase(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    first, second = program.layers
+    want = slopes(program)
+    assert program.compile() and program.phases()
+    (h,) = program.training.resultGradientTensors(for_=first)
+    (a,) = program.training.sourceGradientTensors(for_=second)
+    (y,) = program.training.resultGradientTensorsForLayer_(second)
+    (x,) = program.training.sourceGradientTensorsForLayer_(first)
+    for got, name in ((h, "h"), (a, "a"), (y, "y"), (x, "x")):
+        close(array(got), want[name])
+    assert program.update()
+
+
+def test_asked_for_before_the_gradient_phase():
+    """The tensor that was handed out gets the gradient of the next phase, and keeps it."""
+    program = regression(widths=(6, 5, 3))
+    first, second = program.layers
+    want = slopes(program)
+    assert program.compile()
+    (before,) = program.training.resultGradientTensors(for_=first)
+    assert before.data is None and program.bind() and program.forward()
+    (between,) = program.training.sourceGradientTensors(for_=second)
+    assert between.data is None and program.gradient()
+    close(array(before), want["h"])
+    close(array(between), want["a"])
+    close(array(program.training.sourceGradientTensors(for_=second)[0]), want["a"])
+    then = array(before)
+    assert program.update() and program.phases()
+    np.testing.assert_array_equal(array(before), then)
+    close(array(program.training.resultGradientTensors(for_=first)[0]), slopes(program)["h"])
+
+
+def test_asked_for_once_each_execute_keeps_them_too():
+    program = regression(widths=(6, 5, 3))
+    first, _ = program.layers
+    assert program.compile()
+    (held,) = program.training.resultGradientTensors(for_=first)
+    want = slopes(program)
+    assert program.execute()
+    close(array(held), want["h"])
+    want = slopes(program)
+    assert program.execute()
+    close(array(program.training.resultGradientTensors(for_=first)[0]), want["h"])
+
+
+def test_asked_for_after_an_execute_they_wait_for_the_next():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile() and program.execute()
+    (held,) = program.training.resultGradientTensors(for_=program.layers[0])
+    assert held.data is None
+    want = slopes(program)
+    assert program.execute()
+    close(array(held), want["h"])
+
+
+def test_a_layer_of_another_graph_has_none():
+    program = regression()
+    assert program.compile() and program.phases()
+    stranger = dense(6, 3)
+    assert program.training.sourceGradientTensors(for_=stranger) == []
+    assert program.training.resultGradientTensors(for_=stranger) == []
+
+
+def test_tensors_that_nobody_asks_about_are_not_kept():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile() and program.phases()
+    assert program.training._last.plan.wanted == () and program.training._last.wanted in ([], ())
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_with_dropout_and_batch_norm_in_the_graph(asked):
+    """Asked for late, the forward pass is run again: with the same mask, and without moving the statistics twice."""
+    graph, x, t = MLCGraph(), placeholder(8, 4, 1, 1), placeholder(8, 4, 1, 1)
+    zeros, ones = (tensor(np.full(4, v, np.float32), [1, 4, 1, 1]) for v in (0, 1))
+    mean, variance = (tensor(np.full(4, v, np.float32), [1, 4, 1, 1]) for v in (0, 1))
+    norm = MLCBatchNormalizationLayer(
+        featureChannelCount=4, mean=mean, variance=variance, beta=zeros, gamma=ones, varianceEpsilon=1e-3, momentum=0.5
+    )
+    drop = MLCDropoutLayer(rate=0.5, seed=0)
+    normal = graph.node(norm, source=x)
+    dropped = graph.node(drop, source=normal)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    given = {"x": values(8, 4, 1, 1), "t": values(8, 4, 1, 1, seed=1)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given, [norm, drop], dropped)
+    assert program.compile()
+    if asked == "before":
+        training.sourceGradientTensors(for_=drop)
+    assert program.phases()
+    (at_norm,) = training.sourceGradientTensors(for_=drop)
+    (at_drop,) = training.resultGradientTensors(for_=drop)
+    mask = np.divide(array(dropped), array(normal))
+    assert set(np.round(mask.ravel(), 3)) == {0.0, 2.0}
+    slope = 2 * (array(dropped) - given["t"]) / 32
+    close(array(at_drop), slope)
+    close(array(at_norm), slope * mask)
+    np.testing.assert_allclose(array(mean), 0.5 * given["x"].mean((0, 2, 3), keepdims=True), rtol=1e-4, atol=1e-6)
+    gradient = program.gradient_of(ones, norm)
+    close(gradient, (slope * mask * array(normal)).sum((0, 2, 3), keepdims=True))
+    assert program.update()
+
+
+# Gradients from outside
+
+
+def test_a_user_gradient_is_added_to_the_graph_s_own(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    first, second = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    own = program.training.allocateUserGradient(for_=h)
+    assert own.descriptor.shape == [4, 5] and program.training.allocateUserGradientForTensor_(h) is own
+    assert program.compile() and program.bind() and program.forward()
+    assert not program.gradient() and "holds no data" in str(last_refusal())
+    extra = values(4, 5, seed=30)
+    want = slopes(program)
+    bound = {"outside": data(extra)}
+    assert program.training.bindAndWriteData(bound, forInputs={"outside": own}, to=program.device, synchronous=True)
+    assert program.gradient()
+    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"] + extra.T @ program.given["x"])
+    close(program.gradient_of(second.weights, second).reshape(3, 5), want["w2"])
+
+
+def test_a_user_gradient_after_compile_through_its_own_bind_and_in_one_call():
+    program = regression(widths=(6, 5, 3))
+    first, _ = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    assert program.compile() and program.execute()
+    own = program.training.allocateUserGradient(for_=h)
+    extra = values(4, 5, seed=30)
+    assert own.bindAndWriteData(MLCTensorData(bytesNoCopy=extra, length=extra.nbytes), to=cpu())
+    want = slopes(program)["w1"] + extra.T @ program.given["x"]
+    before = array(first.weights)
+    assert program.execute()
+    close((before - array(first.weights)).reshape(5, 6) / 0.1, want)
+
+
+@pytest.mark.parametrize("batch", [2, 4])
+def test_a_user_gradient_and_a_short_batch(batch):
+    program = regression(widths=(6, 5, 3))
+    first, _ = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    own = program.training.allocateUserGradient(for_=h)
+    extra = values(4, 5, seed=30)
+    assert program.compile()
+    assert program.training.bindAndWriteData({"g": data(extra)}, forInputs={"g": own}, to=cpu(), synchronous=True)
+    cut = regression(widths=(6, 5, 3), batch=batch)
+    cut.given = {n: a[:batch].copy() for n, a in program.given.items()}
+    for _ in range(3):
+        program.bind()
+        assert program.training.executeForward(batchSize=batch) and program.training.executeGradient(batchSize=batch)
+        want = slopes(cut)["w1"] + extra[:batch].T @ cut.given["x"]
+        close(program.gradient_of(first.weights, first).reshape(5, 6), want)
+
+
+def test_a_user_gradient_without_a_loss():
+    """A computation done elsewhere: forward here, the gradient of its result from outside, back again."""
+    graph, x = MLCGraph(), placeholder(4, 6)
+    layer = dense(6, 3)
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=sgd())
+    own = training.allocateUserGradient(for_=y)
+    assert training.addInputs({"x": x}, lossLabels=None)
+    program = Program(training, graph, {"x": x}, {}, {"x": values(4, 6)}, [layer], y)
+    assert program.compile(ALL)
+    for _ in range(2):
+        assert program.bind() and program.forward()
+        slope = np.cos(array(y))  # of Σ sin(y)
+        assert training.bindAndWriteData({"g": data(slope)}, forInputs={"g": own}, to=cpu(), synchronous=True)
+        weights = array(layer.weights).reshape(3, 6)
+        assert program.gradient()
+        close(program.gradient_of(layer.weights, layer).reshape(3, 6), slope.T @ program.given["x"])
+        close(array(training.gradientTensor(forInput=x)), slope @ weights)
+        assert program.update()
+        close(array(layer.weights).reshape(3, 6), weights - 0.1 * slope.T @ program.given["x"])
+
+
+def test_only_results_take_a_user_gradient():
+    program = regression()
+    for held in (program.inputs["x"], program.layers[0].weights, placeholder(2, 2)):
+        assert program.training.allocateUserGradient(for_=held) is None
+        assert "is not the result of a node" in str(last_refusal())
+
+
+# Stopping
+
+
+def test_stop_gradient_leaves_upstream_parameters_alone(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    first, second = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    assert program.training.stopGradient(for_=[h]) and program.compile(ALL)
+    before = array(first.weights), array(second.weights)
+    want = slopes(program)
+    assert program.phases()
+    assert program.training.gradientData(forParameter=first.weights, layer=first) is None
+    assert "stopped" in str(last_refusal())
+    close(program.gradient_of(second.weights, second).reshape(3, 5), want["w2"])
+    assert not array(program.training.gradientTensor(forInput=program.inputs["x"])).any()
+    assert program.update() and program.execute()
+    program.training.synchronizeUpdates()
+    np.testing.assert_array_equal(array(first.weights), before[0])
+    assert not np.array_equal(array(second.weights), before[1])
+
+
+def test_stop_gradient_waits_for_the_next_compile():
+    program = regression(widths=(6, 5, 3))
+    first, _ = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    assert program.compile() and program.training.stopGradientForTensors_([h]) and program.phases()
+    assert program.gradient_of(first.weights, first) is not None
+    assert program.compile() and program.phases() and program.gradient_of(first.weights, first) is None
+
+
+def test_stop_gradient_takes_known_and_unknown_tensors():
+    program = regression()
+    assert program.training.stopGradient(for_=[]) and program.training.stopGradient(for_=[placeholder(2, 2)])
+    assert (
+        program.compile()
+        and program.phases()
+        and program.gradient_of(program.layers[0].weights, program.layers[0]).any()
+    )
+
+
+def test_a_gradient_stopped_on_one_way_flows_on_the_other():
+    graph, x, t = MLCGraph(), placeholder(4, 3), placeholder(4, 3)
+    layer = dense(3, 3)
+    h = graph.node(layer, source=x)
+    squared = graph.node(MLCActivationLayer.tanh, source=h)
+    total = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[h, squared])
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.stopGradient(for_=[squared])
+    given = {"x": values(4, 3), "t": values(4, 3, seed=1)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given, [layer], total)
+    assert program.compile() and program.phases()
+    slope = 2 * (array(total) - given["t"]) / 12
+    close(program.gradient_of(layer.weights, layer).reshape(3, 3), slope.T @ given["x"])
+
+
+# Trained tensors and shared ones
+
+
+def test_trained_inputs(torch_device):
+    program = regression(device=on(torch_device))
+    layer, x = program.layers[0], program.inputs["x"]
+    start = values(4, 6, seed=5)
+    held = tensor(start)
+    graph = MLCGraph()
+    free = dense(6, 3)
+    y = graph.node(free, source=held)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    parameter = MLCTensorParameter(tensor=held)
+    assert training.setTrainingTensorParameters([parameter]) and training.addInputs({}, lossLabels=program.labels)
+    made = Program(training, graph, {}, program.labels, {"t": program.given["t"]}, [free], y, program.device)
+    assert made.compile()
+    weights, bias = array(free.weights).reshape(3, 6), array(free.biases).ravel()
+    slope = 2 * (start @ weights.T + bias - made.given["t"]) / 12
+    assert made.execute()
+    training.synchronizeUpdates()
+    close(array(held), start - 0.1 * slope @ weights)
+    then, also = array(held), array(free.weights)
+    parameter.isUpdatable = False
+    assert made.execute()
+    training.synchronizeUpdates()
+    np.testing.assert_array_equal(array(held), then)
+    assert not np.array_equal(array(free.weights), also) and layer is not None and x is not None
+
+
+def test_a_declared_input_may_be_trained():
+    program = regression()
+    x = program.inputs["x"]
+    assert x.bindAndWriteData(data(program.given["x"]), to=cpu())
+    assert program.training.setTrainingTensorParameters_([MLCTensorParameter(tensor=x)]) and program.compile()
+    layer, start = program.layers[0], program.given["x"].copy()
+    weights, bias = array(layer.weights).reshape(3, 6), array(layer.biases).ravel()
+    slope = 2 * (start @ weights.T + bias - program.given["t"]) / 12
+    fed = {"inputsData": {}, "lossLabelsData": program.labels_data(), "lossLabelWeightsData": None}
+    assert program.training.execute(**fed, batchSize=0)
+    close(array(x), start - 0.1 * slope @ weights)
+
+
+def test_one_tensor_in_many_places_adds_its_gradients(torch_device):
+    """One weight in two layers, one layer in two nodes: all four uses add up."""
+    graph, x, t = MLCGraph(), placeholder(4, 3), placeholder(4, 3)
+    first = dense(3, 3, bias=False)
+    second = type(first)(weights=first.weights, biases=None, descriptor=first.descriptor)
+    y = x
+    for layer in (first, first, second, second):
+        y = graph.node(layer, source=graph.node(MLCActivationLayer.tanh, source=y))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    given = {"x": values(4, 3), "t": values(4, 3, seed=1)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given, [first, second], y, on(torch_device))
+    weights = torch.tensor(array(first.weights).reshape(3, 3), dtype=torch.float64, requires_grad=True)
+    h = torch.tensor(given["x"], dtype=torch.float64)
+    for _ in range(4):
+        h = torch.tanh(h) @ weights.T
+    ((h - torch.tensor(given["t"])) ** 2).mean().backward()
+    before = array(first.weights)
+    assert program.compile() and program.phases()
+    close(program.gradient_of(first.weights, first).reshape(3, 3), weights.grad.numpy())
+    np.testing.assert_array_equal(program.gradient_of(first.weights, first), program.gradient_of(first.weights, second))
+    assert program.update()
+    training.synchronizeUpdates()
+    close((before - array(first.weights)).reshape(3, 3) / 0.1, weights.grad.numpy())
+
+
+# Hooks
+
+
+def test_a_gradient_hook_sees_and_replaces(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    first, second = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    assert program.compile()
+    seen = []
+    watching = program.training.register_gradient_hook(h, lambda g: seen.append(g.detach().cpu().numpy().copy()))
+    want = slopes(program)
+    assert program.phases()
+    close(seen[0], want["h"])
+    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
+    halving = program.training.register_gradient_hook(h, lambda g: g * 0.5)
+    assert program.phases() and len(seen) == 2
+    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"] / 2)
+    close(program.gradient_of(second.weights, second).reshape(3, 5), want["w2"])
+    halving.remove()
+    halving.remove()
+    watching.remove()
+    assert program.phases() and len(seen) == 2
+    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
+
+
+def test_a_gradient_hook_in_one_call():
+    program = regression(widths=(6, 5, 3))
+    first, _ = program.layers
+    (h,) = program.training.resultTensors(for_=first)
+    assert program.compile()
+    program.training.register_gradient_hook(h, torch.zeros_like)
+    before = array(first.weights)
+    assert program.execute()
+    np.testing.assert_array_equal(array(first.weights), before)
+
+
+def test_a_gradient_hook_needs_a_result_and_a_callable():
+    program = regression()
+    with pytest.raises(ValueError, match="not the result of a node"):
+        program.training.register_gradient_hook(program.inputs["x"], lambda g: g)
+    with pytest.raises(TypeError, match="callable"):
+        program.training.register_gradient_hook(program.result, None)
+    with pytest.raises(TypeError, match="MLCTensor"):
+        program.training.register_gradient_hook("y", lambda g: g)
+
+
+def test_hooks_on_a_layer_s_module_fire(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    first, second = program.layers
+    assert program.compile()
+    plain = program.step()
+    want, seen = slopes(program), []
+    handles = [
+        first.module.register_forward_hook(lambda m, args, out: seen.append("forward")),
+        first.module.register_forward_pre_hook(lambda m, args: seen.append("before")),
+        second.module.register_full_backward_hook(lambda m, gi, go: seen.append(go[0].detach().cpu().numpy().copy())),
+    ]
+    assert program.phases()
+    assert seen[:2] == ["before", "forward"]
+    close(seen[2], want["y"])
+    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
+    assert program.execute() and len(seen) == 6
+    for handle in handles:
+        handle.remove()
+    assert program.execute() and len(seen) == 6 and program.step() < plain
+
+
+def test_a_forward_hook_may_replace_the_output():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile() and program.execute()
+    handle = program.layers[1].module.register_forward_hook(lambda m, args, out: out * 0)
+    assert program.execute()
+    assert not array(program.result).any()
+    handle.remove()
+    assert program.execute() and array(program.result).any()
+
+
+def test_a_hook_on_a_parameter_fires_and_may_replace(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    first, _ = program.layers
+    assert program.compile() and program.execute()
+    want, seen = slopes(program), []
+
+    def double(gradient):
+        seen.append(gradient.detach().cpu().numpy().copy())
+        return gradient * 2
+
+    handle = first.module.weight.register_hook(double)
+    assert program.phases()
+    close(seen[0].reshape(5, 6), want["w1"])
+    close(program.gradient_of(first.weights, first).reshape(5, 6), 2 * want["w1"])
+    handle.remove()
+    assert program.phases()
+    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
+    assert len(seen) == 1
+
+
+def test_gradient_tensors_that_were_let_go_are_not_filled():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile()
+    for _ in range(50):
+        program.training.resultGradientTensors(for_=program.layers[0])
+    gc.collect()
+    program.training.resultGradientTensors(for_=program.layers[0])
+    assert len(program.training._unfilled) <= 2 and program.execute()

@@ -1,0 +1,186 @@
+"""Completion handlers: once each, in order, with the result readable, and never hurting anybody else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import numpy as np
+import pytest
+
+from mlc_torch import MLCExecutionOptions, MLCInferenceGraph, MLCRefusal, last_refusal, strict
+from tests.graph.programs import array, cpu, data, on, regression, values
+
+Run = MLCExecutionOptions
+
+
+def test_result_and_intermediate_tensors_are_readable_inside(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    (hidden,) = program.training.resultTensors(for_=program.layers[0])
+    assert program.compile()
+    seen = {}
+
+    def handler(result, error, seconds):
+        for name, held in (("loss", result), ("hidden", hidden), ("prediction", program.result)):
+            target = np.zeros(held.descriptor.shape, np.float32)
+            assert held.copyDataFromDeviceMemory(toBytes=target, length=target.nbytes, synchronizeWithDevice=False)
+            np.testing.assert_array_equal(target, array(held))
+            seen[name] = target
+
+    first, second = ((array(p.weights), array(p.biases)) for p in program.layers)
+    assert program.execute(options=Run.synchronous, completionHandler=handler)
+    want = program.given["x"] @ first[0].reshape(5, 6).T + first[1].ravel()
+    np.testing.assert_allclose(seen["hidden"], want, rtol=1e-4, atol=1e-5)
+    predicted = np.maximum(want, 0) @ second[0].reshape(3, 5).T + second[1].ravel()
+    np.testing.assert_allclose(seen["prediction"], predicted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(seen["loss"], [((predicted - program.given["t"]) ** 2).mean()], rtol=1e-4)
+
+
+def test_every_call_has_its_handler_called_once_and_in_order(torch_device):
+    """Asynchronously too: each handler sees the loss of its own step."""
+    program, plain = regression(device=on(torch_device)), regression(device=on(torch_device))
+    assert program.compile() and plain.compile()
+    order, losses, done = [], [], threading.Event()
+
+    def handler(number):
+        def call(result, error, seconds):
+            order.append(number)
+            losses.append(float(array(result)[0]))
+            if number == 29:
+                done.set()
+
+        return call
+
+    for number in range(30):
+        assert program.execute(completionHandler=handler(number))
+    assert done.wait(60) and order == list(range(30))
+    np.testing.assert_allclose(losses, [plain.step() for _ in range(30)], rtol=1e-5)
+
+
+def test_output_buffers_are_filled_before_the_handler_runs(torch_device):
+    program = regression(device=on(torch_device))
+    assert program.training.addOutputs({"y": program.result}) and program.compile()
+    buffers, filled, done = [np.zeros((4, 3), np.float32) for _ in range(10)], [], threading.Event()
+
+    def handler(buffer):
+        def call(result, error, seconds):
+            filled.append(bool(np.abs(buffer).sum() > 0))
+            if len(filled) == 10:
+                done.set()
+
+        return call
+
+    for buffer in buffers:
+        assert program.execute(outputsData={"y": data(buffer)}, completionHandler=handler(buffer))
+    assert done.wait(60) and all(filled)
+    plain = regression()
+    assert plain.compile()
+    for buffer in buffers:
+        plain.step()
+        np.testing.assert_allclose(buffer, array(plain.result), rtol=1e-4, atol=1e-5)
+
+
+def test_a_handler_that_raises_is_logged_and_nothing_else(caplog, torch_device):
+    program, plain = regression(device=on(torch_device)), regression(device=on(torch_device))
+    assert program.compile() and plain.compile()
+
+    def handler(result, error, seconds):
+        raise ZeroDivisionError("in the handler")
+
+    with caplog.at_level(logging.ERROR, "mlc_torch"):
+        assert program.execute(options=Run.synchronous, completionHandler=handler)
+        assert program.bind() and program.forward(options=Run.synchronous, completionHandler=handler)
+        assert program.gradient(options=Run.synchronous, completionHandler=handler)
+        assert program.update(options=Run.synchronous, completionHandler=handler)
+    raised = [r for r in caplog.records if "handler raised" in r.message]
+    assert len(raised) == 4 and all("in the handler" in str(r.exc_info[1]) for r in raised)
+    plain.step()
+    plain.step()
+    assert program.step() == pytest.approx(plain.step(), rel=1e-5)
+
+
+def test_a_handler_may_execute_the_same_graph(torch_device):
+    program, plain = regression(device=on(torch_device)), regression(device=on(torch_device))
+    assert program.compile() and plain.compile()
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.compile(options=[], device=program.device)
+    losses, inferred, done = [], [], threading.Event()
+
+    def handler(result, error, seconds):
+        losses.append(float(array(result)[0]))
+        assert inference.execute(
+            inputsData=program.inputs_data(),
+            batchSize=0,
+            options=Run.synchronous,
+            completionHandler=lambda *g: inferred.append(array(g[0])),
+        )
+        if len(losses) < 5:
+            assert program.execute(completionHandler=handler)
+        else:
+            done.set()
+
+    assert program.execute(completionHandler=handler) and done.wait(60)
+    np.testing.assert_allclose(losses, [plain.step() for _ in range(5)], rtol=1e-5)
+    assert len(inferred) == 5
+
+
+def test_a_handler_may_run_phases_and_compile():
+    program = regression()
+    assert program.compile() and program.bind()
+    answers = []
+
+    def after_forward(result, error, seconds):
+        answers.append(program.gradient(completionHandler=after_gradient))
+
+    def after_gradient(result, error, seconds):
+        answers.append(program.update())
+        answers.append(program.compile())
+
+    assert program.forward(completionHandler=after_forward) and answers == [True, True, True]
+    assert program.step() > 0
+
+
+def test_a_refused_call_tells_its_handler_once():
+    program = regression()
+    answers = []
+
+    def handler(*given):
+        answers.append(given)
+
+    assert not program.execute(completionHandler=handler)
+    assert not program.forward(completionHandler=handler)
+    assert not program.gradient(completionHandler=handler)
+    assert not program.update(completionHandler=handler)
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert not inference.execute(inputsData={}, batchSize=0, completionHandler=handler)
+    assert len(answers) == 5
+    for result, error, seconds in answers:
+        assert result is None and isinstance(error, MLCRefusal) and seconds == 0.0
+    assert answers[-1][1] is last_refusal() and "MLCInferenceGraph.execute" in str(last_refusal())
+
+
+def test_in_strict_mode_a_refused_call_tells_its_handler_and_raises():
+    program = regression()
+    answers = []
+    with strict(), pytest.raises(MLCRefusal, match="not compiled") as raised:
+        program.execute(completionHandler=lambda *given: answers.append(given))
+    assert len(answers) == 1 and answers[0][1] is raised.value and last_refusal() is raised.value
+
+
+def test_each_refusal_is_logged_once(caplog):
+    program = regression()
+    with caplog.at_level(logging.WARNING, "mlc_torch"):
+        assert not program.execute() and not program.execute()
+    assert [r.message for r in caplog.records] == [f"refused: {last_refusal()}"] * 2
+
+
+def test_the_result_stays_readable_after_the_call():
+    program = regression()
+    assert program.compile()
+    kept = []
+    assert program.execute(completionHandler=lambda *g: kept.append((g[0], array(g[0]))))
+    held, then = kept[0]
+    np.testing.assert_array_equal(array(held), then)
+    program.given["x"] = values(4, 6, seed=77)
+    assert program.execute() and not np.array_equal(array(held), then)
+    assert held.device.torch_device.type == cpu().torch_device.type

@@ -1,0 +1,230 @@
+"""Inference graphs: forward only, in inference mode, with the weights as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCBatchNormalizationLayer,
+    MLCDropoutLayer,
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCSoftmaxLayer,
+    MLCSoftmaxOperation,
+    MLCTensorData,
+    MLCTrainingGraph,
+    last_refusal,
+)
+from tests.graph.programs import array, cpu, data, dense, on, placeholder, regression, sgd, tensor, values
+
+
+def predicted(layer, x):
+    outputs = array(layer.biases).size
+    weights = layer.weights.numpy().reshape(outputs, -1)
+    return x @ weights.T + layer.biases.numpy().ravel()
+
+
+def inference_over(program) -> MLCInferenceGraph:
+    made = MLCInferenceGraph(graphObjects=[program.graph])
+    assert made.addInputs(program.inputs) and made.compile(options=[], device=program.device)
+    return made
+
+
+def result_of(graph, inputs, batchSize=0, options=MLCExecutionOptions.synchronous):
+    answers = []
+    assert graph.execute(
+        inputsData=inputs, batchSize=batchSize, options=options, completionHandler=lambda *g: answers.append(g)
+    )
+    ((result, error, seconds),) = answers
+    assert error is None and seconds == 0.0
+    return result
+
+
+def test_the_handler_gets_the_last_node(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    result = result_of(inference_over(program), program.inputs_data())
+    first, second = program.layers
+    want = predicted(second, np.maximum(predicted(first, program.given["x"]), 0))
+    np.testing.assert_allclose(array(result), want, rtol=1e-5)
+    np.testing.assert_allclose(array(program.result), want, rtol=1e-5)
+    assert result.label == program.result.label and result.tensorID == program.result.tensorID
+
+
+def test_inference_sees_the_weights_that_training_changes(torch_device):
+    program = regression(device=on(torch_device))
+    assert program.compile()
+    inference = inference_over(program)
+    for _ in range(3):
+        before = array(result_of(inference, program.inputs_data()))
+        np.testing.assert_allclose(before, predicted(program.layers[0], program.given["x"]), rtol=1e-4, atol=1e-5)
+        program.step()
+        after = array(result_of(inference, program.inputs_data()))
+        assert np.abs(after - before).max() > 1e-3
+        np.testing.assert_allclose(after, predicted(program.layers[0], program.given["x"]), rtol=1e-4, atol=1e-5)
+
+
+def test_training_over_a_graph_that_inference_compiled_first(torch_device):
+    program = regression(device=on(torch_device))
+    inference = inference_over(program)
+    before = array(result_of(inference, program.inputs_data()))
+    assert program.compile() and program.step() > program.step()
+    assert not np.array_equal(array(result_of(inference, program.inputs_data())), before)
+
+
+def test_a_node_on_the_inference_graph_alone():
+    program = regression()
+    assert program.compile()
+    program.step()
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    softmax = inference.node(MLCSoftmaxLayer(operation=MLCSoftmaxOperation.softmax), source=program.result)
+    assert inference.addInputs(program.inputs) and inference.compile(options=[], device=cpu())
+    assert result_of(inference, program.inputs_data()) is softmax
+    exps = np.exp(predicted(program.layers[0], program.given["x"]))
+    np.testing.assert_allclose(array(softmax), exps / exps.sum(1, keepdims=True), rtol=1e-5)
+    assert len(program.graph.layers) == 1 and len(program.training.layers) == 2
+    assert program.step() > 0 and program.step() > 0
+
+
+def test_inference_mode_drops_nothing_and_uses_stored_statistics():
+    graph, x = MLCGraph(), placeholder(4, 2, 1, 1)
+    dropped = graph.node(MLCDropoutLayer(rate=0.9, seed=3), source=x)
+    mean, variance = (
+        tensor(np.array([1, 2], np.float32), [1, 2, 1, 1]),
+        tensor(np.array([4, 9], np.float32), [1, 2, 1, 1]),
+    )
+    norm = MLCBatchNormalizationLayer(
+        featureChannelCount=2, mean=mean, variance=variance, beta=None, gamma=None, varianceEpsilon=0.0
+    )
+    normal = graph.node(norm, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    a = values(4, 2, 1, 1)
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    assert inference.execute(inputsData={"x": data(a)}, batchSize=0)
+    np.testing.assert_array_equal(array(dropped), a)
+    want = (a - np.array([1, 2]).reshape(1, 2, 1, 1)) / np.array([2, 3]).reshape(1, 2, 1, 1)
+    np.testing.assert_allclose(array(normal), want, rtol=1e-5, atol=1e-6)
+    assert array(mean).ravel().tolist() == [1, 2] and array(variance).ravel().tolist() == [4, 9]
+
+
+def test_results_stay_when_the_caller_uses_the_memory_again():
+    """A reshaped, split or untouched input must not go on looking into the buffer that it came from."""
+    graph, x = MLCGraph(), placeholder(4, 6)
+    shaped = graph.reshape(shape=[4, 3, 2], source=x)
+    left, right = graph.split(source=x, splitCount=2, dimension=1)
+    same = graph.node(MLCDropoutLayer(rate=0.5, seed=1), source=x)
+    turned = graph.transpose(dimensions=[1, 0], source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    a = values(4, 6)
+    want = a.copy()
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    assert inference.execute(inputsData={"x": data(a)}, batchSize=0)
+    a[:] = 0
+    for got, expected in (
+        (shaped, want.reshape(4, 3, 2)),
+        (left, want[:, :3]),
+        (right, want[:, 3:]),
+        (same, want),
+        (turned, want.T),
+    ):
+        np.testing.assert_array_equal(array(got), expected)
+
+
+def test_data_is_read_when_the_graph_executes():
+    program = regression()
+    inference = inference_over(program)
+    buffer = np.zeros((4, 6), np.float32)
+    held = MLCTensorData(immutableBytesNoCopy=buffer, length=buffer.nbytes)
+    buffer[:] = program.given["x"]
+    got = array(result_of(inference, {"x": held}))
+    np.testing.assert_allclose(got, predicted(program.layers[0], program.given["x"]), rtol=1e-5)
+    buffer *= 2
+    np.testing.assert_allclose(
+        array(result_of(inference, {"x": held})), predicted(program.layers[0], buffer), rtol=1e-5
+    )
+
+
+def test_only_results_that_somebody_holds_are_kept():
+    graph, x = MLCGraph(), placeholder(4, 6)
+    hidden = dense(6, 5)
+    graph.node(MLCActivationLayer.relu, source=graph.node(hidden, source=x))
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    fed = {"x": data(values(4, 6))}
+    assert inference.execute(inputsData=fed, batchSize=0)
+    (inner,) = graph.resultTensors(for_=hidden)
+    assert inner.data is None
+    target = np.zeros((4, 5), np.float32)
+    assert not inner.copyDataFromDeviceMemory(toBytes=target, length=target.nbytes, synchronizeWithDevice=False)
+    assert inference.execute(inputsData=fed, batchSize=0)
+    np.testing.assert_allclose(array(inner), predicted(hidden, values(4, 6)), rtol=1e-5)
+
+
+def test_the_answers_of_the_setup_calls():
+    """behaviour.md H.2: known, unknown and empty names are all taken."""
+    program = regression()
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    stranger = placeholder(2, 2)
+    assert inference.addInputs({}) and inference.addOutputs({})
+    assert inference.addInputs({"x": program.inputs["x"], "unknown": stranger})
+    assert inference.addOutputs({"y": program.result, "unknown": stranger})
+    assert inference.addInputs({}, lossLabels=None, lossLabelWeights=None)
+    assert inference.link(with_=[]) and inference.link(with_=[inference])
+    layers = inference.layers
+    assert inference.link(with_=[MLCInferenceGraph(graphObjects=[MLCGraph()])]) and inference.layers == layers
+
+
+def test_loss_label_data_needs_declared_labels():
+    program = regression()
+    inference = inference_over(program)
+    fed = {"inputsData": program.inputs_data(), "lossLabelsData": program.labels_data(), "lossLabelWeightsData": None}
+    assert not inference.execute(**fed, batchSize=0)
+    assert "declared no loss labels" in str(last_refusal())
+    assert inference.execute(**{**fed, "lossLabelsData": {}}, batchSize=0)
+    assert inference.addInputs({}, lossLabels=program.labels, lossLabelWeights=None)
+    assert inference.execute(**fed, batchSize=0)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_graph_trained_with_one_batch_infers_with_a_smaller(batch):
+    program = regression()
+    assert program.compile()
+    program.step()
+    inference = inference_over(program)
+    x = program.given["x"][:batch].copy()
+    for _ in range(3):
+        got = array(result_of(inference, {"x": data(x)}, batchSize=batch))[:batch]
+        np.testing.assert_allclose(got, predicted(program.layers[0], x), rtol=1e-5)
+
+
+def test_a_graph_without_inputs_computes_from_constants():
+    graph = MLCGraph()
+    constant = tensor(values(2, 3))
+    y = graph.node(MLCActivationLayer.relu, source=constant)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.compile(options=[], device=cpu()) and inference.execute(inputsData={}, batchSize=0)
+    np.testing.assert_array_equal(array(y), np.maximum(values(2, 3), 0))
+
+
+def test_a_training_graph_may_be_a_graph_object():
+    program = regression()
+    assert program.compile()
+    program.step()
+    over = MLCInferenceGraph(graphObjects=[program.training])
+    assert over.addInputs(program.inputs) and over.compile(options=[], device=cpu())
+    np.testing.assert_allclose(
+        array(result_of(over, program.inputs_data())), predicted(program.layers[0], program.given["x"]), rtol=1e-5
+    )
+    assert isinstance(program.training, MLCTrainingGraph) and program.step() > 0
+
+
+def test_two_inference_graphs_over_one_graph():
+    program = regression(optimizer=sgd())
+    a, b = inference_over(program), inference_over(program)
+    first, second = values(4, 6, seed=1), values(4, 6, seed=2)
+    np.testing.assert_allclose(array(result_of(a, {"x": data(first)})), predicted(program.layers[0], first), rtol=1e-5)
+    np.testing.assert_allclose(
+        array(result_of(b, {"x": data(second)})), predicted(program.layers[0], second), rtol=1e-5
+    )

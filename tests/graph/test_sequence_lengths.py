@@ -1,0 +1,64 @@
+"""Sequence lengths that reach an LSTM under the old input name, or in the descriptor of its input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_torch import (
+    MLCDataType,
+    MLCDevice,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCLSTMDescriptor,
+    MLCLSTMLayer,
+    MLCTensor,
+    MLCTensorData,
+)
+from tests.layers.records import tensor, values
+
+LENGTHS = [4, 2, 1]
+
+
+def _layer():
+    return MLCLSTMLayer(
+        descriptor=MLCLSTMDescriptor(inputSize=2, hiddenSize=3, layerCount=1),
+        inputWeights=[tensor(values(3, 2, seed=i)) for i in range(4)],
+        hiddenWeights=[tensor(values(3, 3, seed=10 + i)) for i in range(4)],
+        biases=[tensor(values(3, seed=20 + i)) for i in range(4)],
+    )
+
+
+def _run(source, more_inputs, more_data):
+    graph = MLCGraph()
+    result = graph.node(_layer(), source=source)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    inference.addInputs({"x": source} | more_inputs)
+    assert inference.compile(options=[], device=MLCDevice())
+    x = values(3, 4, 2, seed=5)
+    data = {"x": MLCTensorData(bytesNoCopy=x, length=x.nbytes)} | more_data
+    assert inference.execute(inputsData=data, batchSize=3)
+    return result.numpy().copy()
+
+
+@pytest.fixture
+def unlimited():
+    return _run(MLCTensor(shape=[3, 4, 2]), {}, {})
+
+
+def _check(found, unlimited):
+    for row, length in enumerate(LENGTHS):
+        np.testing.assert_allclose(found[row, :length], unlimited[row, :length], rtol=1e-6)
+        assert not found[row, length:].any()
+
+
+def test_under_the_input_name_of_the_first_sdks(unlimited):
+    lengths = MLCTensor(shape=[3], dataType=MLCDataType.int32)
+    array = np.array(LENGTHS, np.int32)
+    data = {"sortedSequenceLengths": MLCTensorData(bytesNoCopy=array, length=array.nbytes)}
+    _check(_run(MLCTensor(shape=[3, 4, 2]), {"sortedSequenceLengths": lengths}, data), unlimited)
+
+
+def test_in_the_descriptor_of_the_input(unlimited):
+    source = MLCTensor(sequenceLengths=LENGTHS, sortedSequences=True, featureChannelCount=2, batchSize=3)
+    _check(_run(source, {}, {}), unlimited)

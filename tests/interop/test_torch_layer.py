@@ -1,0 +1,396 @@
+"""``TorchLayer``: torch modules trained inside ML Compute graphs, held to plain PyTorch loops."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import mlc_torch as mlc
+from mlc_torch.interop import TorchLayer
+from tests.interop.programs import DEVICES, data, device, empty, numbers, settings, squared_error
+
+RATE = 0.1
+PLAIN = mlc.MLCGraphCompilationOptions.disableLayerFusion
+
+
+class TwoInTwoOut(nn.Module):
+    """(a, b) to (W·a + b, a·b)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, a, b):
+        return self.linear(a) + b, a * b
+
+
+class Named(nn.Module):
+    """Gives a dictionary with something in it that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return {"result": self.linear(x), "nested": [(x.sum(1),)], "note": "none"}
+
+
+class Rebinding(nn.Module):
+    """Replaces its buffer in every training pass instead of writing into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, x):
+        y = self.linear(x)
+        if self.training:
+            self.seen = 0.5 * self.seen + y.detach().mean(0)
+        return y
+
+
+class Odd(nn.Module):
+    """A constant that is no buffer, a buffer of a type that ML Compute lacks, a frozen and a scalar parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.frozen = nn.Parameter(torch.ones(2, 3), requires_grad=False)
+        self.weight = nn.Parameter(torch.rand(3, 2).t())  # not contiguous
+        self.register_buffer("factor", torch.tensor([1.5, 2.5], dtype=torch.float64))
+        self.register_buffer("empty", torch.zeros(0))
+        self.shift = torch.tensor([0.5, -0.5])
+        self.calls = []
+
+    def forward(self, x):
+        self.calls.append(tuple(x.shape))
+        return self.scale * (x @ (self.weight + self.frozen).t()) * self.factor.float() + self.shift
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]] = {
+    "perceptron": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), (4, 3), (4, 2)),
+    "batch norm": (lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), (4, 3), (4, 2)),
+    "five dimensions": (
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 2, 2, 2)), nn.Conv3d(1, 2, 2), nn.Flatten()),
+        (4, 8),
+        (4, 2),
+    ),
+    "nested results": (lambda: nn.LSTM(3, 5, batch_first=True), (2, 4, 3), (2, 4, 5)),
+    "dictionary": (Named, (4, 3), (4, 2)),
+    "odd tensors": (Odd, (4, 3), (4, 2)),
+    "tied": (lambda: tied(), (4, 3), (4, 3)),
+    "channels last": (
+        lambda: nn.Conv2d(3, 2, 3, padding=1).to(memory_format=torch.channels_last),
+        (2, 3, 4, 4),
+        (2, 2, 4, 4),
+    ),
+    "parametrized": (
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)),
+        (4, 3),
+        (4, 2),
+    ),
+}
+
+
+def tied() -> nn.Module:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
+    net[2].weight = net[0].weight
+    return net
+
+
+def made(build: Callable[[], nn.Module]) -> nn.Module:
+    """A module with the same random weights every time, torch's generator left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        return build()
+
+
+class Trained:
+    """A graph of one TorchLayer, trained by MLC's gradient descent."""
+
+    def __init__(self, module, inputs, labels, where="cpu", options=(), optimizer=None) -> None:
+        self.inputs, self.labels = inputs, labels
+        self.x, self.y = empty(*inputs), empty(*labels)
+        self.graph, self.layer = mlc.MLCGraph(), TorchLayer(module, label="net")
+        self.result = self.graph.node(self.layer, source=self.x)
+        assert self.result is not None, mlc.last_refusal()
+        optimizer = optimizer or mlc.MLCSGDOptimizer(descriptor=settings(RATE))
+        self.training = mlc.MLCTrainingGraph(graphObjects=[self.graph], lossLayer=squared_error(), optimizer=optimizer)
+        self.training.addInputs({"x": self.x}, lossLabels={"y": self.y})
+        assert self.training.compile(options=list(options), device=device(where)), mlc.last_refusal()
+
+    def batch(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        return numbers(*self.inputs, seed=step), numbers(*self.labels, seed=50 + step)
+
+    def train(self, steps: int) -> list[float]:
+        losses: list[float] = []
+        for step in range(steps):
+            x, y = self.batch(step)
+            assert self.training.execute(
+                inputsData={"x": data(x)},
+                lossLabelsData={"y": data(y)},
+                lossLabelWeightsData=None,
+                batchSize=self.inputs[0],
+                options=[mlc.MLCExecutionOptions.synchronous],
+                completionHandler=lambda result, error, seconds: losses.append(float(result.numpy()[0])),
+            ), mlc.last_refusal()
+        return losses
+
+    def gear(self) -> str:
+        return self.training._sessions[""].gear.name
+
+
+def first(result):
+    while not isinstance(result, torch.Tensor):
+        result = next(iter(result.values())) if isinstance(result, dict) else result[0]
+    return result
+
+
+def plain_loop(net: nn.Module, inputs, labels, steps: int) -> list[float]:
+    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=RATE)
+    losses = []
+    for step in range(steps):
+        x, y = torch.from_numpy(numbers(*inputs, seed=step)), torch.from_numpy(numbers(*labels, seed=50 + step))
+        optimizer.zero_grad()
+        loss = ((first(net(x)) - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("options", [(), (PLAIN,)], ids=["fast", "plain"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_trains_as_in_torch(name, options, where):
+    build, inputs, labels = NETWORKS[name]
+    ours, theirs = made(build), made(build)
+    program = Trained(ours, inputs, labels, where, options)
+    got, want = program.train(4), plain_loop(theirs, inputs, labels, 4)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+    for key, value in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[key].cpu(), value, rtol=1e-4, atol=1e-5)
+    if where == "cpu" and not options:
+        assert program.gear() == "planned"
+
+
+def test_rebound_buffers_are_written_back():
+    ours, theirs = made(Rebinding), made(Rebinding)
+    memory = ours.seen
+    program = Trained(ours, (4, 3), (4, 2))
+    np.testing.assert_allclose(program.train(3), plain_loop(theirs, (4, 3), (4, 2), 3), rtol=1e-5)
+    assert ours.seen is memory
+    torch.testing.assert_close(ours.seen, theirs.seen)
+    (cell,) = program.layer.buffer_cells
+    torch.testing.assert_close(cell.value, theirs.seen)
+
+
+def test_making_the_node_runs_nothing():
+    """Shapes come from a copy without memory: no random numbers, no statistics, no calls."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.BatchNorm1d(4))
+    odd = made(Odd)
+    state, before = copy.deepcopy(net.state_dict()), torch.get_rng_state()
+    graph = mlc.MLCGraph()
+    for module in (net, odd):
+        result = graph.node(TorchLayer(module), source=empty(4, 3))
+        assert result.descriptor.shape == [4, 4 if module is net else 2]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(v, state[n]) for n, v in net.state_dict().items())
+    assert odd.calls == [] and net.training
+
+
+def test_several_inputs_and_outputs():
+    net = made(TwoInTwoOut)
+    a, b = empty(2, 3), empty(2, 3)
+    graph = mlc.MLCGraph()
+    layer = TorchLayer(net)
+    graph.node(layer, sources=[a, b])
+    summed, product = graph.resultTensors(for_=layer)
+    assert (summed.descriptor.shape, product.descriptor.shape) == ([2, 3], [2, 3])
+    graph.node(mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.subtract), sources=[summed, product])
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    inference.addInputs({"a": a, "b": b})
+    assert inference.compile(options=[], device=device())
+    given, found = [numbers(2, 3, seed=n) for n in (1, 2)], []
+    inference.execute(
+        inputsData={"a": data(given[0]), "b": data(given[1])},
+        batchSize=2,
+        completionHandler=lambda result, error, seconds: found.append(result.numpy().copy()),
+    )
+    weight, bias = net.linear.weight.detach().numpy(), net.linear.bias.detach().numpy()
+    want = given[0] @ weight.T + bias + given[1] - given[0] * given[1]
+    np.testing.assert_allclose(found[0], want, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_can_be_read():
+    net = made(NETWORKS["five dimensions"][0])
+    program = Trained(net, (4, 8), (4, 2))
+    x, y = program.batch(0)
+    assert program.training.bindAndWriteData(
+        {"x": data(x), "y": data(y)}, forInputs={"x": program.x, "y": program.y}, to=device(), synchronous=True
+    )
+    assert program.training.executeForward(batchSize=4) and program.training.executeGradient(batchSize=4)
+    ((net(torch.from_numpy(x)) - torch.from_numpy(y)) ** 2).mean().backward()
+    for name, parameter in program.layer.parameters_by_name.items():
+        got = program.training.gradientData(forParameter=parameter.tensor, layer=program.layer)
+        want = net.get_parameter(name).grad.numpy()
+        np.testing.assert_allclose(np.frombuffer(got, np.float32), want.ravel(), rtol=1e-4, atol=1e-6)
+    assert program.layer.parameters_by_name["1.weight"].tensor.descriptor.shape == [2, 1, 2, 4]
+
+
+def test_memory_is_shared():
+    net = made(NETWORKS["perceptron"][0])
+    address = net[0].weight.data_ptr()
+    program = Trained(net, (4, 3), (4, 2))
+    weight = program.layer.parameters_by_name["0.weight"]
+    assert net[0].weight.data_ptr() == address == weight.tensor.torch.data_ptr()
+    program.train(1)
+    assert np.array_equal(weight.tensor.numpy(), net[0].weight.detach().numpy())
+    with torch.no_grad():
+        net[0].weight.fill_(0.25)
+    assert (weight.tensor.numpy() == 0.25).all()
+    assert program.training.to_module().net is net
+
+
+def test_freezing():
+    net = made(NETWORKS["perceptron"][0])
+    net[0].bias.requires_grad_(False)
+    program = Trained(net, (4, 3), (4, 2))
+    program.layer.parameters_by_name["0.weight"].isUpdatable = False
+    before = copy.deepcopy(net.state_dict())
+    program.train(2)
+    changed = {n for n, v in net.state_dict().items() if not torch.equal(v, before[n])}
+    assert changed == {"2.weight", "2.bias"}
+
+
+def test_two_layers_may_share_a_parameter():
+    """Head and embedding, as language models tie them: one tensor, the gradients add."""
+    first_layer, second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    second.weight = first_layer.weight
+    reference = copy.deepcopy(first_layer.weight.detach())
+    x, y = empty(4, 3), empty(4, 3)
+    graph = mlc.MLCGraph()
+    layers = TorchLayer(first_layer), TorchLayer(second)
+    graph.node(layers[1], source=graph.node(layers[0], source=x))
+    training = mlc.MLCTrainingGraph(
+        graphObjects=[graph], lossLayer=squared_error(), optimizer=mlc.MLCSGDOptimizer(descriptor=settings(RATE))
+    )
+    training.addInputs({"x": x}, lossLabels={"y": y})
+    assert training.compile(options=[], device=device())
+    given, wanted = numbers(4, 3, seed=1), numbers(4, 3, seed=2)
+    training.execute(
+        inputsData={"x": data(given)}, lossLabelsData={"y": data(wanted)}, lossLabelWeightsData=None, batchSize=4
+    )
+    free = reference.requires_grad_()
+    ((torch.from_numpy(given) @ free.T @ free.T - torch.from_numpy(wanted)) ** 2).mean().backward()
+    torch.testing.assert_close(first_layer.weight.detach(), (free - RATE * free.grad).detach())
+    tensors = [layer.parameters_by_name["weight"].tensor for layer in layers]
+    assert tensors[0] is tensors[1]
+
+
+def test_dropout_of_torch_follows_torch():
+    """It draws from torch's own generator, which makes the graph run module by module."""
+    build = lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))  # noqa: E731
+    ours, theirs = made(build), made(build)
+    program = Trained(ours, (4, 3), (4, 2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(11)
+        got = program.train(3)
+        torch.manual_seed(11)
+        want = plain_loop(theirs, (4, 3), (4, 2), 3)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert program.gear() == "plain"
+
+
+def test_short_batches():
+    net = made(NETWORKS["batch norm"][0])
+    program = Trained(net, (4, 3), (4, 2))
+    x, y = program.batch(0)
+    losses = []
+    assert program.training.execute(
+        inputsData={"x": data(x[:3].copy())},
+        lossLabelsData={"y": data(y[:3].copy())},
+        lossLabelWeightsData=None,
+        batchSize=3,
+        completionHandler=lambda result, error, seconds: losses.append(float(result.numpy()[0])),
+    )
+    theirs = made(NETWORKS["batch norm"][0])
+    want = ((theirs(torch.from_numpy(x[:3])) - torch.from_numpy(y[:3])) ** 2).mean().item()
+    np.testing.assert_allclose(losses, [want], rtol=1e-5)
+
+
+def test_copies():
+    net = made(NETWORKS["perceptron"][0])
+    layer = TorchLayer(net, label="net")
+    same, own = copy.copy(layer), copy.deepcopy(layer)
+    assert same.module is net and own.module is not net
+    with torch.no_grad():
+        own.module[0].weight.zero_()
+    assert (own.parameters_by_name["0.weight"].tensor.numpy() == 0).all()
+    assert net[0].weight.abs().min() > 0
+    assert repr(layer) == "TorchLayer('net', Sequential, 50 parameters)"
+
+
+# Refusals
+
+
+def refused(module, *sources) -> str:
+    graph = mlc.MLCGraph()
+    layer = TorchLayer(module)
+    if layer is not None:
+        assert graph.node(layer, sources=[empty(*s) for s in sources]) is None
+    return str(mlc.last_refusal())
+
+
+def returns(make: Callable[[torch.Tensor], object]) -> nn.Module:
+    class Returning(nn.Module):
+        def forward(self, x):
+            return make(x)
+
+    return Returning()
+
+
+class Moody(nn.Module):
+    def forward(self, x):
+        return (x, x.sum(1)) if self.training else x
+
+
+@pytest.mark.parametrize(
+    ("module", "sources", "says"),
+    [
+        (nn.Linear(3, 2), [(4, 5)], "a and b must have same reduction dim, but got [4, 5] X [3, 2]"),
+        (nn.Linear(3, 2), [(4, 3), (4, 3)], "takes 2 positional arguments but 3 were given"),
+        (nn.Bilinear(3, 3, 2), [(4, 3)], "missing 1 required positional argument"),
+        (nn.Linear(3, 2).double(), [(4, 3)], "float64, which ML Compute does not have"),
+        (nn.Linear(3, 2, device="meta"), [(4, 3)], "no memory: it is on the meta device"),
+        (nn.LazyLinear(2), [(4, 3)], "no shape yet"),
+        (returns(lambda x: "text"), [(4, 3)], "returns str, and no tensor in it"),
+        (returns(lambda x: x.double()), [(4, 3)], "gives torch.float64; ML Compute has float32"),
+        (returns(lambda x: x[..., None, None, None]), [(4, 3)], "5 dimensions"),
+        (returns(lambda x: x if x.sum().item() > 0 else -x), [(4, 3)], "cannot take the sources"),
+        (Moody(), [(4, 3)], "[4, 3] float32 in inference and [4, 3] float32, [4] float32 in training"),
+    ],
+)
+def test_refusals_repeat_torchs_words(module, sources, says, capfd):
+    assert says in refused(module, *sources)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_module_that_was_moved_is_refused_at_compile():
+    net = made(NETWORKS["perceptron"][0])
+    program = Trained(net, (4, 3), (4, 2))
+    net.half()
+    assert not program.training.compile(options=[], device=device())
+    assert "no longer lies in the layer's memory" in str(mlc.last_refusal())
+
+
+@pytest.mark.parametrize("wrong", [3, None, "net", nn.Linear, torch.ones(2)])
+def test_what_is_no_module_is_a_type_error(wrong):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
+        TorchLayer(wrong)

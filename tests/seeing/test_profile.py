@@ -1,0 +1,138 @@
+"""Profiling by layer: every layer has its time, the trace names it, and the graph is as before."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from mlc_torch import MLCActivationLayer, MLCDevice, MLCExecutionOptions, MLCGraph, MLCInferenceGraph
+from mlc_torch.graph.profile import Profile, _in_turn
+from mlc_torch.testing import device_named
+from tests.seeing.graphs import Built, bare, data, dense, perceptron, residual, step, training
+
+
+def test_every_layer_has_its_time():
+    built = residual()
+    graph = training(built)
+    with graph.profile() as report:
+        for _ in range(3):
+            step(graph, built)
+    assert [row.number for row in report.layers] == list(range(1, 23))
+    assert [row.label for row in report.layers] == [layer.label for layer in graph.layers]
+    assert all(row.calls == 3 and row.forward > 0 for row in report.layers)
+    assert all(row.backward > 0 for row in report.layers)
+    assert report.total == pytest.approx(sum(r.forward + r.backward for r in report.layers) + report.elsewhere)
+    lines = str(report).splitlines()
+    assert lines[0].startswith("MLCTrainingGraph on cpu: ") and "block3.conv2" in str(report)
+    shares = [float(row[-1].rstrip("%")) for row in report.rows]
+    assert sum(shares) + 100 * report.elsewhere / report.total == pytest.approx(100, abs=2)
+    assert "<table>" in report._repr_html_()
+
+
+def test_a_costly_layer_has_the_largest_share():
+    graph, x = MLCGraph(), bare([256, 64])
+    y = graph.node(MLCActivationLayer.relu, source=x)
+    y = graph.node(dense(64, 2048, "wide"), source=y)
+    y = graph.node(dense(2048, 1024, "heavy"), source=y)
+    built = Built(graph, {"x": x}, y, {"t": bare([256, 1024])})
+    made = training(built)
+    step(made, built, [MLCExecutionOptions.perLayerProfiling])
+    report = made.profile(lambda: [step(made, built) for _ in range(4)])
+    assert max(report.layers, key=lambda row: row.total).label == "heavy"
+
+
+def test_layers_with_one_label_are_told_apart():
+    graph, x = MLCGraph(), bare([4, 8])
+    y = x
+    for _ in range(3):
+        y = graph.node(MLCActivationLayer.tanh, source=y)
+    made = MLCInferenceGraph(graphObjects=[graph])
+    made.addInputs({"x": x})
+    made.compile(options=[], device=MLCDevice.cpu())
+    report = made.profile(lambda: [made.execute(inputsData={"x": data([4, 8])}, batchSize=4) for _ in range(2)])
+    assert [(row.label, row.calls) for row in report.layers] == [("Activation", 2)] * 3
+    assert all(row.backward == 0 for row in report.layers)
+
+
+def test_shared_labels_go_round():
+    turn = _in_turn(["a", "b", "a", "loss"])
+    assert [turn(label) for label in ("a", "b", "a", "a", "b", "a", "loss", "a", "no")] == [
+        0,
+        1,
+        2,
+        0,
+        1,
+        2,
+        3,
+        0,
+        None,
+    ]
+
+
+def test_the_trace_names_the_layers(tmp_path):
+    built = perceptron()
+    graph = training(built)
+    report = graph.profile(lambda: step(graph, built))
+    path = report.save_chrome_trace(tmp_path / "trace.json")
+    names = {event.get("name") for event in json.loads(path.read_text(encoding="utf-8"))["traceEvents"]}
+    assert {"mlc::hidden", "mlc::Activation", "mlc::scores", "mlc::Loss"} <= names
+
+
+def test_the_graph_trains_on_as_if_nothing_had_been():
+    built, other = perceptron(), perceptron()
+    for mine, theirs in zip(built.graph.layers, other.graph.layers, strict=True):
+        for a, b in zip(mine.parameter_uses, theirs.parameter_uses, strict=True):
+            b.cell.value.copy_(a.cell.value)
+    graph, plain = training(built), training(other)
+    step(plain, other)
+    graph.profile(lambda: step(graph, built))
+    assert graph.summary().why == "profiling layer by layer"
+    for made, its in ((graph, built), (plain, other)):
+        step(made, its)
+    assert (graph.summary().gear, graph.summary().why) == ("planned", "")
+    for mine, theirs in zip(built.graph.layers, other.graph.layers, strict=True):
+        for a, b in zip(mine.parameter_uses, theirs.parameter_uses, strict=True):
+            torch.testing.assert_close(a.cell.value, b.cell.value, rtol=1e-5, atol=1e-7)
+
+
+def test_an_error_inside_ends_the_profile():
+    built = perceptron()
+    graph = training(built)
+    report = graph.profile()
+
+    def breaks_off():
+        with report:
+            step(graph, built)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        breaks_off()
+    assert len(report.layers) == 4
+    step(graph, built)
+    assert graph.summary().gear == "planned"
+
+
+def test_mistakes_are_told(tmp_path):
+    graph = training(perceptron())
+    report = graph.profile()
+    assert isinstance(report, Profile) and str(report) == "profiling has not ended"
+    with pytest.raises(RuntimeError, match="with block"):
+        report.save_chrome_trace(tmp_path / "trace.json")
+    with report, pytest.raises(RuntimeError, match="already"):
+        graph.profile().__enter__()
+    with pytest.raises(RuntimeError, match="once"):
+        report.__enter__()
+
+
+def test_on_every_device_the_heavy_layers_have_times(torch_device):
+    built = residual()
+    graph = training(built, device_named(torch_device.type))
+    step(graph, built)
+    with graph.profile() as report:
+        for _ in range(2):
+            step(graph, built)
+    assert ("(GPU time)" in report.title) == (torch_device.type == "cuda")
+    convolutions = [row for row in report.layers if row.layer == "MLCConvolutionLayer"]
+    assert len(convolutions) == 10 and all(row.calls == 2 and row.forward > 0 < row.backward for row in convolutions)
