@@ -119,7 +119,10 @@ def as_module(
         if call.name not in root._modules:
             root.add_module(call.name, call.module if call.given else under_roles(call.module, call.uses, first))
         sources = [nodes[id(cell)] for cell in call.reads]
-        cut = [graph.call_method("detach", (s,)) if id(c) in stopped else s for c, s in zip(call.reads, sources, strict=True)]
+        cut = [
+            graph.call_method("detach", (s,)) if id(c) in stopped else s
+            for c, s in zip(call.reads, sources, strict=True)
+        ]
         made = graph.call_module(call.name, tuple(cut))
         if len(call.fills) == 1 and not call.lists:
             nodes[id(call.fills[0])] = made
@@ -128,10 +131,10 @@ def as_module(
             nodes[id(cell)] = graph.call_function(operator.getitem, (made, number))
     results = {label: nodes[id(cell)] for label, cell in outputs}
     graph.output(results if len(results) > 1 else next(iter(results.values())))
-    made = SharedGraphModule(root, graph, class_name=name)
-    made.shares_memory = True
-    made.meta = {"inputs": described, "outputs": list(results)}
-    return made
+    module = SharedGraphModule(root, graph, class_name=name)
+    module.shares_memory = True
+    module.meta = {"inputs": described, "outputs": list(results)}
+    return module
 
 
 def _hold(root: nn.Module, name: str, cell: Cell, trained: bool) -> None:
@@ -224,7 +227,7 @@ def _class_with(base: type[nn.Module], aliases: tuple[Alias, ...]) -> type[nn.Mo
 
 def _dressed(base: type[nn.Module], aliases: tuple[Alias, ...]) -> nn.Module:
     """An empty module of class ``base`` that finds its parameters under the names of their roles."""
-    cls = _class_with(base, aliases) if aliases else base
+    cls = _class_with(base, aliases) if aliases else base  # type: ignore[arg-type]
     return cls.__new__(cls)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.layers import lstm_kernel
+
 Function = Callable[..., Any]
 
 
@@ -99,7 +101,7 @@ _HOMES = (torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase)
 def direct(target: Any) -> Function:
     """torch's own binding of an ATen operation, which costs half as much to call as the operation object."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
-        return target
+        return _OWN.get(target, target)
     name = target._schema.name.removeprefix("aten::")
     if name in _NOT_DIRECT:
         return target
@@ -109,6 +111,12 @@ def direct(target: Any) -> Function:
             return found
     return target
 
+
+# Our own operations, past torch's dispatcher.
+_OWN = {
+    torch.ops.mlc_torch.lstm_forward.default: lstm_kernel.run_forward,
+    torch.ops.mlc_torch.lstm_backward.default: lstm_kernel.run_backward,
+}
 
 # Bindings whose arguments differ from the operation's.
 _NOT_DIRECT = frozenset({"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"})

@@ -166,7 +166,7 @@ class Session:
         if self.separate and differentiates:
             self._again = feeds, constants, self._noise_states()
         if profile:
-            gear: Gear = self._plain((), training, differentiates, "profiling layer by layer")
+            gear: Gear = self._plain((training, differentiates), training, differentiates, "profiling layer by layer")
             gear.profile = True  # type: ignore[union-attr]
         else:
             gear = self._gear(feeds, training, differentiates, full)

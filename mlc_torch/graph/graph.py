@@ -102,16 +102,17 @@ class MLCGraph(MLCObject):
         """Record a node; gives all its results."""
         if not sources:
             refuse(f"layer {layer.label!r} got no sources")
-        owner = layer._belongs_to()
-        if owner is not None and owner is not self:
-            refuse(f"layer {layer.label!r} belongs to another graph; a layer serves one graph")
         read = tuple(t._cell for t in sources)
         labelled = tuple(t._cell for t in labels)
-        node = Node(layer, read, infer(layer, read + labelled), labelled, updates)
-        if owner is None:
-            layer._enter(self, len(unique_layers(self._all_nodes())) + 1)
-        self._nodes.append(node)
-        self._changed()
+        with self._lock:
+            owner = layer._belongs_to()
+            if owner is not None and owner is not self:
+                refuse(f"layer {layer.label!r} belongs to another graph; a layer serves one graph")
+            node = Node(layer, read, infer(layer, read + labelled), labelled, updates)
+            if owner is None:
+                layer._enter(self, len(unique_layers(self._all_nodes())) + 1)
+            self._nodes.append(node)
+            self._changed()
         return handles(node.results)
 
     def _changed(self) -> None:
@@ -216,7 +217,8 @@ class MLCGraph(MLCObject):
 
         ``forward`` takes the inputs in the order of ``addInputs`` (with ``loss`` then labels and label weights), else the
         tensors that hold no data in the order in which layers read them. It gives the last result, or a dictionary of
-        the outputs where ``addOutputs`` declared several. Parameters are named ``label.role``: ``dense1.weights``.
+        the outputs where ``addOutputs`` declared several. Parameters are named ``label.role``: ``dense1.weights``; they
+        lie on the device that the graph was last compiled for.
         """
         with self._lock:
             return torch_module(self, loss)

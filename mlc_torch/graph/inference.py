@@ -132,5 +132,5 @@ class MLCInferenceGraph(ExecutableGraph):
         ]
 
     def to_module(self, *, loss: bool = False) -> SharedGraphModule:
-        """As ``MLCGraph.to_module``; the module comes in inference mode."""
+        """As ``MLCGraph.to_module``; the module, and any that a ``TorchLayer`` was made of, comes in inference mode."""
         return super().to_module(loss=loss).eval()

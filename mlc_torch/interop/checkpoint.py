@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mlc_torch.device import randomness
+from mlc_torch.device import randomness, start
 from mlc_torch.engine.updater import adopt_state
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.checkpoint_file import read_file, write_file
@@ -87,7 +88,7 @@ def _optimizer(graph: MLCGraph) -> MLCOptimizer | None:
 def _settings(optimizer: MLCOptimizer) -> dict[str, Any]:
     return {
         "class": type(optimizer).__name__,
-        "learningRate": optimizer.learningRate,
+        "learningRate": float(optimizer.learningRate),
         "appliesGradientClipping": optimizer.appliesGradientClipping,
         "timeStep": getattr(optimizer, "timeStep", None),
     }
@@ -143,7 +144,9 @@ def _forget(graph: Any) -> None:
     graph._last = None
 
 
-def _optimizer_writes(graph: MLCGraph, parameters: dict[str, Cell], tensors: Tensors, about: dict[str, Any]) -> list[Write]:
+def _optimizer_writes(
+    graph: MLCGraph, parameters: dict[str, Cell], tensors: Tensors, about: dict[str, Any]
+) -> list[Write]:
     optimizer, said = _optimizer(graph), about.get("optimizer")
     states = {n: t for n, t in tensors.items() if n.startswith(OPTIMIZER)}
     if optimizer is None:
@@ -154,13 +157,13 @@ def _optimizer_writes(graph: MLCGraph, parameters: dict[str, Cell], tensors: Ten
     if said.get("class") != type(optimizer).__name__:
         refuse(f"it was written with {said.get('class')}, the graph has {type(optimizer).__name__}")
     rate, clips, step = said.get("learningRate"), said.get("appliesGradientClipping"), said.get("timeStep")
-    if type(rate) not in (int, float) or type(clips) is not bool:
+    if type(rate) is not float or type(clips) is not bool:
         refuse(f"its optimizer has the learning rate {rate!r} and the clipping switch {clips!r}")
     if hasattr(optimizer, "timeStep") and (type(step) is not int or not 0 <= step < 2**63):
         refuse(f"its optimizer has the time step {step!r}")
 
     def settle() -> None:
-        optimizer.learningRate, optimizer.appliesGradientClipping = float(rate), clips
+        optimizer.learningRate, optimizer.appliesGradientClipping = rate, clips
         if hasattr(optimizer, "timeStep"):
             optimizer._timeStep = optimizer.__dict__["_applied"] = step
 
@@ -181,27 +184,30 @@ def _state_writes(optimizer: MLCOptimizer, parameters: dict[str, Cell], states: 
         for memory, value in zip(adopt_state(cell, len(names)), values, strict=True):
             memory.zero_() if value is None else memory.copy_(value)
 
-    writes = []
+    writes: list[Write] = []
     for p, cell in parameters.items():
         if p in with_state or cell.optimizer_device_data or cell.optimizer_data:
             if cell.optimizer_data and len(cell.optimizer_data) != len(names):
                 refuse(f"the optimizer keeps {len(names)} tensors for {p}, {len(cell.optimizer_data)} are bound")
             values = [states.get(state_name(p, s)) for s in names]
-            writes.append(lambda cell=cell, values=values: write(cell, values))
+            writes.append(partial(write, cell, values))
     return writes
 
 
 def _stream_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> list[Write]:
     seed = about.get("seed")
-    if seed is not None and type(seed) is not int:
+    try:
+        valid = seed is None or (type(seed) is int and bool(start(torch.Generator(), seed)))
+    except (RuntimeError, ValueError):
+        valid = False
+    if not valid:
         refuse(f"its seed is {seed!r}")
     given = {n: t for n, t in tensors.items() if n.startswith(GENERATOR)}
     places = devices(graph)
     here = {name: stream for place in places for name, stream in streams(graph, place).items()}
-    # Streams of another kind of device are known by name and cannot be taken up here.
-    wanted, there = ({n.rpartition("/")[0]: t for n, t in kind.items()} for kind in (here, given))
     blank = torch.empty(0)
-    _compare(dict.fromkeys(wanted, blank), dict.fromkeys(there, blank))
+    # Streams of another kind of device are known by name and cannot be taken up here.
+    _compare(dict.fromkeys(map(_anywhere, here), blank), dict.fromkeys(map(_anywhere, given), blank))
     for name in here.keys() & given.keys():
         try:
             torch.Generator(here[name].device).set_state(given[name])
@@ -215,3 +221,9 @@ def _stream_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> 
             here[name].set_state(given[name])
 
     return [write]
+
+
+def _anywhere(stream: str) -> str:
+    """The name of a stream without its kind of device."""
+    name, _, kind = stream.rpartition("/")
+    return name if kind in ("cpu", "cuda", "mps") else stream

@@ -32,8 +32,11 @@ def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, An
     library = _safetensors()
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    with beside.open("xb") as file:
+        mode = os.fstat(file.fileno()).st_mode
     try:
         library.torch.save_file(tensors, beside, {_ABOUT: text, _DIGEST: _digest(tensors, text)})
+        beside.chmod(mode)  # the library makes files that only their owner may read
         _to_disk(beside)
         os.replace(beside, path)
     finally:

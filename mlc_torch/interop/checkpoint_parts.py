@@ -53,7 +53,9 @@ def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, Cell]]:
     declared = {key: name for key, (_, name) in graph._names().items()}
     for place, parameter in enumerate(graph.__dict__.get("_to_train", [])):
         cell = parameter._tensor._cell
-        numbered = cell.label == f"data{cell.tensor_id}"  # counts the tensors of this process, and means nothing in the next
+        numbered = (
+            cell.label == f"data{cell.tensor_id}"
+        )  # counts the tensors of this process, and means nothing in the next
         yield TRAINED + declared.get(id(cell), str(place) if numbered else cell.label), cell
 
 
@@ -125,5 +127,3 @@ def description(graph: MLCGraph) -> dict[str, Any]:
 
 def _like(cell: Cell) -> dict[str, Any]:
     return {"shape": list(cell.shape), "type": cell.descriptor.dataType.name}
-
-

@@ -37,12 +37,11 @@ class Found:
 def dry_run(module: nn.Module, sources: Sequence[MLCTensorDescriptor]) -> Found:
     """Run a copy of ``module`` in both modes; refuses, in torch's words, where it cannot take the sources."""
     found = _anyhow(module, sources, training=False)
-    if isinstance(found, Exception):
-        words = str(found).strip().splitlines()
-        refuse(f"the module cannot take the sources: {type(found).__name__}: {words[0] if words else 'no reason given'}")
+    if isinstance(found, str):
+        refuse(f"the module cannot take the sources: {found}")
     # Some modules cannot train on these sources, as batch normalization on one sample; that is for the run to say.
     trained = _anyhow(module, sources, training=True)
-    if isinstance(trained, Exception):
+    if isinstance(trained, str):
         return found
     if trained.shapes != found.shapes:
         refuse(f"the module gives {_words(found)} in inference and {_words(trained)} in training")
@@ -64,13 +63,16 @@ def _words(found: Found) -> str:
     return ", ".join(f"{list(shape)} {dtype}".replace("torch.", "") for shape, dtype in found.shapes)
 
 
-def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training: bool) -> Found | Exception:
-    """On torch's meta device; where the module mixes in tensors of its own that are elsewhere, on fake tensors."""
+def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training: bool) -> Found | str:
+    """On torch's meta device; where the module mixes in tensors of its own that are elsewhere, on fake tensors.
+
+    Gives what was found, or torch's words: an exception would keep everything that it passed through alive.
+    """
     try:
         return _run(module, sources, training, _meta, torch.device("meta"))
     except Exception as error:  # noqa: BLE001 - it is the user's code, which may raise anything
         if "meta" not in str(error) and "device" not in str(error):
-            return error
+            return _first_line(error)
     try:
         # Not public by its name, but described in torch's documentation; loading it takes seconds.
         from torch._subclasses.fake_tensor import FakeTensorMode
@@ -78,7 +80,11 @@ def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         return _run(module, sources, training, fake.from_tensor, fake)
     except Exception as error:  # noqa: BLE001
-        return error
+        return _first_line(error)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
 
 
 def _meta(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,7 +107,7 @@ def _run(
     device: AbstractContextManager[Any] = nullcontext()
     first = next(module.parameters(), None)
     if not isinstance(place, torch.device) and first is not None:
-        device = torch.device(first.device)  # type: ignore[assignment]
+        device = torch.device(first.device)
     with ExitStack() as stack:
         for context in (place, device, torch.no_grad()):
             stack.enter_context(context)

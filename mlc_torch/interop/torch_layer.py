@@ -72,6 +72,8 @@ class TorchLayer(MLCLayer):
         return Adapter(self._given) if self._adapts else self._given
 
     def __repr__(self) -> str:
+        if "_given" not in self.__dict__:
+            return f"TorchLayer({self._label!r})"
         count = sum(p.numel() for p in self._given.parameters())
         return f"TorchLayer({self._label!r}, {type(self._given).__name__}, {count:,} parameters)"
 

@@ -77,7 +77,9 @@ class TorchOptimizer(MLCOptimizer):
         known = {p.data_ptr(): p for group in self._optimizer.param_groups for p in group["params"]}
         pairs = [(known[v.data_ptr()], g) for v, g in zip(params, grads, strict=True) if v.data_ptr() in known]
         if not pairs:
-            refuse("the torch optimizer holds none of the graph's parameters; build it over graph.to_module().parameters()")
+            refuse(
+                "the torch optimizer holds none of the graph's parameters; build it over graph.to_module().parameters()"
+            )
         self._follow()
         before = [p.grad for p, _ in pairs]
         for p, gradient in pairs:

@@ -91,7 +91,7 @@ def _plain(
     if has_own_lstm(x) or (x.device.type == "mps" and x.dtype == torch.float32):
         outputs, h, c = device_lstm(x, [(wi, wh, b)], h0.unsqueeze(0), c0.unsqueeze(0), 1)
         return outputs, h[0], c[0]
-    if torch.is_grad_enabled():
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
         return PlainSequence.apply(x, wi, wh, b, h0, c0)
     return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, False)
 

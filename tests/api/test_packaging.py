@@ -52,3 +52,8 @@ def test_the_console_script_is_the_module():
     assert PROJECT["scripts"] == {"mlc-torch": "mlc_torch.__main__:main"}
     for script in scripts:  # none where the tests run from a checkout
         assert callable(script.load())
+
+
+def test_the_pytest_plugin_is_announced():
+    assert PROJECT["entry-points"]["pytest11"] == {"mlc_torch": "_mlc_torch_pytest"}
+    assert (ROOT / "_mlc_torch_pytest.py").is_file()

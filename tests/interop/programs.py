@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,11 @@ import mlc_torch as mlc
 from mlc_torch.interop import TorchOptimizer
 
 BATCH, INPUTS, HIDDEN, CLASSES = 8, 5, 6, 3
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+DEVICES = [
+    "cpu",
+    *(["cuda"] if torch.cuda.is_available() else []),
+    *(["mps"] if torch.backends.mps.is_available() else []),
+]
 
 
 def numbers(*shape: int, seed: int = 0, low: float = -1.0, high: float = 1.0) -> np.ndarray:
@@ -102,7 +106,7 @@ class Classifier:
     seed: int = 0
     where: str = "cpu"
     hidden: int = HIDDEN
-    losses: list[float] = field(default_factory=list)
+    inference: mlc.MLCInferenceGraph | None = None
 
     def __post_init__(self) -> None:
         self.image, self.target = empty(BATCH, INPUTS), empty(BATCH, CLASSES)
@@ -143,11 +147,13 @@ class Classifier:
         return {name: value.cpu().numpy().copy() for name, value in self.training.to_module().state_dict().items()}
 
     def predict(self, image: np.ndarray) -> np.ndarray:
-        inference = mlc.MLCInferenceGraph(graphObjects=[self.graph])
-        inference.addInputs({"image": self.image})
-        assert inference.compile(options=[], device=device(self.where))
+        """By an inference graph that is compiled once."""
+        if self.inference is None:
+            self.inference = mlc.MLCInferenceGraph(graphObjects=[self.graph])
+            self.inference.addInputs({"image": self.image})
+            assert self.inference.compile(options=[], device=device(self.where))
         found: list[np.ndarray] = []
-        assert inference.execute(
+        assert self.inference.execute(
             inputsData={"image": data(image)},
             batchSize=len(image),
             options=[mlc.MLCExecutionOptions.synchronous],

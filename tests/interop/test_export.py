@@ -91,9 +91,7 @@ def test_onnx_with_several_inputs_and_outputs(tmp_path):
         descriptor=mlc.MLCEmbeddingDescriptor(embeddingCount=5, embeddingDimension=3), weights=table
     )
     rows = graph.node(layer, source=indices)
-    product = graph.node(
-        mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.multiply), sources=[rows, scale]
-    )
+    product = graph.node(mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.multiply), sources=[rows, scale])
     inference = mlc.MLCInferenceGraph(graphObjects=[graph])
     inference.addInputs({"indices": indices, "scale": scale})
     inference.addOutputs({"rows": rows, "product": product})

@@ -12,7 +12,19 @@ import torch
 
 import mlc_torch as mlc
 from mlc_torch.refusals import MLCRefusal
-from tests.interop.programs import BATCH, CLASSES, HIDDEN, INPUTS, Classifier, data, dense, device, empty, holding, numbers
+from tests.interop.programs import (
+    BATCH,
+    CLASSES,
+    HIDDEN,
+    INPUTS,
+    Classifier,
+    data,
+    dense,
+    device,
+    empty,
+    holding,
+    numbers,
+)
 from tests.layers.records import descriptor
 from tests.layers.test_every_layer import FAMILIES, expected
 
@@ -92,6 +104,8 @@ def test_new_memory_is_followed():
 def test_a_torch_loop_trains_the_graph():
     """The loop is held to one over tensors of its own, and the graph sees every step."""
     program = Classifier().compiled()
+    image = numbers(BATCH, INPUTS, seed=9)
+    before = program.predict(image)
     module = program.training.to_module().eval()
     free = {n: t.detach().clone().requires_grad_(t.is_floating_point()) for n, t in module.state_dict().items()}
     learned = [n for n, _ in module.named_parameters()]
@@ -105,7 +119,7 @@ def test_a_torch_loop_trains_the_graph():
             optimizer.step()
     for name in learned:
         np.testing.assert_allclose(module.state_dict()[name], free[name].detach(), rtol=1e-4, atol=1e-6)
-    image = numbers(BATCH, INPUTS, seed=9)
+    assert np.abs(program.predict(image) - before).max() > 0.01
     np.testing.assert_allclose(
         program.predict(image), logits(free, torch.from_numpy(image)).detach().numpy(), rtol=1e-4, atol=1e-6
     )

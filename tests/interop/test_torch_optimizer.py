@@ -10,7 +10,18 @@ import torch
 
 import mlc_torch as mlc
 from mlc_torch.interop import TorchOptimizer
-from tests.interop.programs import BATCH, CLASSES, INPUTS, Classifier, data, dense, device, empty, numbers, squared_error
+from tests.interop.programs import (
+    BATCH,
+    CLASSES,
+    INPUTS,
+    Classifier,
+    data,
+    dense,
+    device,
+    empty,
+    numbers,
+    squared_error,
+)
 
 
 class Program:
@@ -52,7 +63,8 @@ class Program:
         lambda m: torch.optim.Rprop(m.parameters(), lr=0.01),
         lambda m: torch.optim.RAdam(m.parameters(), lr=torch.tensor(0.01)),
         lambda m: torch.optim.SGD(
-            [{"params": m.dense1.parameters(), "lr": 0.5}, {"params": m.dense2.parameters(), "weight_decay": 0.1}], lr=0.1
+            [{"params": m.dense1.parameters(), "lr": 0.5}, {"params": m.dense2.parameters(), "weight_decay": 0.1}],
+            lr=0.1,
         ),
     ],
     ids=["SGD", "AdamW", "Adagrad", "Rprop", "RAdam", "groups"],

@@ -236,7 +236,7 @@ def test_properties():
     assert [p.tensor for p in layer.hiddenWeightsParameters] == layer.hiddenWeights
     layer.inputWeights.clear()
     assert len(layer.inputWeights) == 8
-    assert repr(layer).startswith("MLCLSTMLayer('LSTM', descriptor=")
+    assert repr(layer).startswith("MLCLSTMLayer('LSTM', ")
 
 
 def test_the_peephole_of_the_cell_gate_is_held_but_not_read():

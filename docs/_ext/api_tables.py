@@ -1,0 +1,181 @@
+"""The API tables as Markdown, read from the declarations: nothing here is written by hand."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import mlc_torch
+from mlc_torch import interop, testing
+from mlc_torch.coverage.ours import FOR_USERS
+from mlc_torch.enums import DEBUG_DESCRIPTIONS, FUNCTIONS, MLCEnum, MLCOptionSet
+from mlc_torch.spelling import CLASSES, MLCObject, static_prop
+from mlc_torch.spelling.members import Declaration
+from mlc_torch.spelling.overloads import spell_call
+from mlc_torch.spelling.signature import selector_name
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Graphs": ("Graph",),
+    "Tensors": ("MLCTensor",),
+    "Devices": ("MLCDevice", "MLCPlatform"),
+    "Layers": ("Layer",),
+    "Optimizers": ("Optimizer",),
+    "Descriptors": ("Descriptor",),
+}
+"""Heading, and how a class's name begins or ends that stands below it."""
+
+
+def api_markdown() -> str:
+    parts = []
+    for title, marks in GROUPS.items():
+        parts.append(f"## {title}")
+        parts += [_class(cls) for cls in public_classes() if group_of(cls.__name__) == title and marks]
+    parts += ["## Enumerations", *map(_enumeration, enumerations())]
+    parts += ["## Functions", _functions()]
+    parts += ["## Ours", _ours()]
+    return "\n\n".join(parts)
+
+
+def public_classes() -> list[Any]:
+    made = [c for n, c in CLASSES.items() if n in mlc_torch.__all__ and issubclass(c, MLCObject)]
+    return sorted(made, key=lambda c: c.__name__)
+
+
+def group_of(name: str) -> str:
+    """``MLCTensorDescriptor`` stands with the tensors: the first group that fits counts."""
+    return next(title for title, marks in GROUPS.items() if any(name.startswith(m) or name.endswith(m) for m in marks))
+
+
+# Classes
+
+
+def _class(cls: Any) -> str:
+    base = next((b for b in cls.__mro__[1:] if b.__name__ in mlc_torch.__all__), None)
+    known = {id(d) for members in (base.__declared__.values() if base else ()) for d in members}
+    own = [d for members in cls.__declared__.values() for d in members if id(d) not in known]
+    properties = {n: p for n, p in cls.__properties__.items() if base is None or n not in base.__properties__}
+    words = (cls.__doc__ or "").partition("\n\nSpellings:")[0].partition("\n")[0].strip()
+    parts = [f"### {cls.__name__}", words]
+    if base is not None:
+        parts.append(f"Has the members of [{base.__name__}](#{base.__name__.lower()}) too.")
+    inits = [d for d in own if d.signature.is_init]
+    methods = [d for d in own if not d.signature.is_init]
+    if inits:
+        parts.append(_table(("Swift", "Objective-C", "Python", "may be None"), (_member(cls, d) for d in inits)))
+    if properties:
+        rows = (_property(cls, p) for p in properties.values())
+        parts.append(_table(("property", "type", "Objective-C", "settable"), rows))
+    if methods:
+        parts.append(_table(("Swift", "Objective-C", "Python", "when refused"), (_member(cls, d) for d in methods)))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _member(cls: Any, d: Declaration) -> tuple[str, ...]:
+    signature = d.signature
+    python = _python(cls, d)
+    swift = _code(str(signature)) if signature.swift and not d.ours else "ours" if d.ours else "none"
+    selector = _code(d.selector) if d.selector else "none"
+    if signature.is_init:
+        return swift, selector, python, "yes" if signature.failable else "when refused"
+    return swift, selector, python, "raises" if signature.is_async else _code(repr(d.on_refusal))
+
+
+def _python(cls: Any, d: Declaration) -> str:
+    signature = d.signature
+    if not signature.swift:
+        arguments = ", ".join(p.name for p in signature.params)
+        owner = f"{cls.__name__}." if signature.static else "."
+        return _code(f"{owner}{selector_name(d.selector or '')}({arguments})")
+    if signature.is_init:
+        return _code(f"{cls.__name__}{spell_call(d)}")
+    owner = f"{cls.__name__}." if signature.static else "."
+    name = signature.name + ("Async" if signature.is_async else "")
+    call = f"{owner}{name}{spell_call(d)}"
+    return _code(f"await {call.removeprefix('.')}" if signature.is_async else call)
+
+
+def _property(cls: Any, p: Any) -> tuple[str, ...]:
+    name = f"{cls.__name__}.{p.name}" if isinstance(p, static_prop) else p.name
+    selectors = ", ".join(_code(s) for s in p.selectors) or "none"
+    return _code(name) if p.swift else f"{_code(name)} (not in Swift)", _code(p.type), selectors, "yes" if p.settable else ""
+
+
+# Enumerations and functions
+
+
+def enumerations() -> list[Any]:
+    return sorted(
+        (c for n, c in CLASSES.items() if n in mlc_torch.__all__ and not issubclass(c, MLCObject)),
+        key=lambda c: c.__name__,
+    )
+
+
+def cases(cls: Any) -> Iterator[tuple[str, int]]:
+    if issubclass(cls, (MLCEnum, MLCOptionSet)):
+        yield from ((member.name, member.value) for member in cls)
+    else:
+        yield from ((name, value) for value, name in cls.cases.items())
+
+
+def _enumeration(cls: Any) -> str:
+    described = DEBUG_DESCRIPTIONS.get(cls.__name__, {})
+    rows = ((_code(name), str(value), described.get(value, "")) for name, value in cases(cls))
+    kind = "An option set: a member, a list of members, or `[]`." if issubclass(cls, MLCOptionSet) else ""
+    payload = "" if issubclass(cls, (MLCEnum, MLCOptionSet)) else (cls.__doc__ or "").replace("``", "`")
+    table = _table(("case", "raw value", "debugDescription"), rows)
+    return "\n\n".join(part for part in (f"### {cls.__name__}", kind or payload, table) if part)
+
+
+def _functions() -> str:
+    rows = ((_code(f"{name}(value)"), (f.__doc__ or "").replace("``", "`")) for name, f in sorted(FUNCTIONS.items()))
+    return _table(("function", ""), rows)
+
+
+# Our own additions
+
+
+def _ours() -> str:
+    rows = []
+    for owner, names in FOR_USERS.items():
+        title = "inference and training graphs" if owner == "ExecutableGraph" else _code(owner)
+        cls = CLASSES[owner]
+        rows += [(title, _code(_call(cls, name)), _first_line(inspect.getattr_static(cls, name, None))) for name in sorted(names)]
+    for module in (mlc_torch, interop, testing):
+        names = [n for n in module.__all__ if not n.startswith("MLC")] if module is mlc_torch else module.__all__
+        title = _code(module.__name__)
+        rows += [(title, _code(_called(n, getattr(module, n))), _first_line(getattr(module, n))) for n in sorted(names)]
+    return _table(("where", "what", ""), rows)
+
+
+def _call(cls: Any, name: str) -> str:
+    found = inspect.getattr_static(cls, name, None)
+    if isinstance(found, (classmethod, staticmethod)):
+        return f"{cls.__name__}.{_called(name, getattr(cls, name))}"
+    return f".{_called(name, found)}" if inspect.isfunction(found) else f".{name}"
+
+
+def _called(name: str, value: Any) -> str:
+    if not inspect.isroutine(value):
+        return name
+    parameters = inspect.signature(value).parameters.values()
+    words = [p.name if p.default is p.empty else f"[{p.name}]" for p in parameters if p.name not in ("self", "cls")]
+    return f"{name}({', '.join(words)})"
+
+
+def _first_line(value: Any) -> str:
+    words = inspect.getdoc(value.__func__ if isinstance(value, (classmethod, staticmethod)) else value) if value else ""
+    return (words or "").partition("\n")[0].replace("``", "`").replace("|", "\\|")
+
+
+# Markdown
+
+
+def _table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    headers = list(headers)
+    lines = [headers, ["---"] * len(headers), *(list(row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _code(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")

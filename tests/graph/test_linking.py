@@ -1,0 +1,183 @@
+"""Linked graphs: values go forward and gradients back across graphs, and around a computation done elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCInferenceGraph,
+    MLCTrainingGraph,
+    last_refusal,
+)
+from tests.graph.programs import array, cpu, data, dense, loss, on, placeholder, regression, sgd, values
+
+LINK = MLCGraphCompilationOptions.linkGraphs
+
+
+class Split:
+    """The network of ``regression(widths=(6, 5, 3))`` as two training graphs, the ReLU in the second."""
+
+    def __init__(self, device, link: bool = True, options=LINK) -> None:
+        self.device = device
+        whole = regression(widths=(6, 5, 3))
+        self.given, lower, upper = whole.given, MLCGraph(), MLCGraph()
+        self.x, self.t = placeholder(4, 6), placeholder(4, 3)
+        self.first, self.second = dense(6, 5, seed=0), dense(5, 3, seed=10)
+        self.h = lower.node(self.first, source=self.x)
+        self.y = upper.node(self.second, source=upper.node(MLCActivationLayer.relu, source=self.h))
+        self.lower = MLCTrainingGraph(graphObjects=[lower], lossLayer=None, optimizer=sgd())
+        self.upper = MLCTrainingGraph(graphObjects=[upper], lossLayer=loss(), optimizer=sgd())
+        assert self.lower.addInputs({"x": self.x}, lossLabels=None)
+        assert self.upper.addInputs({}, lossLabels={"t": self.t})
+        for graph in (self.lower, self.upper):
+            assert graph.compile(options=options, device=device)
+        if link:
+            assert self.lower.link(with_=[self.upper])
+
+    def bind(self) -> None:
+        bound = {"x": data(self.given["x"]), "t": data(self.given["t"])}
+        tensors = {"x": self.x, "t": self.t}
+        for graph in (self.lower, self.upper):
+            assert graph.bindAndWriteData(bound, forInputs=tensors, to=self.device, synchronous=True)
+
+
+def test_two_linked_graphs_train_as_one(torch_device):
+    split, whole = Split(on(torch_device)), regression(widths=(6, 5, 3), device=on(torch_device))
+    assert whole.compile()
+    for _ in range(4):
+        split.bind()
+        assert split.lower.executeForward(batchSize=0) and split.upper.executeForward(batchSize=0)
+        assert split.upper.executeGradient(batchSize=0) and split.lower.executeGradient(batchSize=0)
+        assert split.lower.executeOptimizerUpdate() and split.upper.executeOptimizerUpdate()
+        whole.step()
+    split.lower.synchronizeUpdates()
+    split.upper.synchronizeUpdates()
+    whole.training.synchronizeUpdates()
+    for mine, theirs in zip((split.first, split.second), whole.layers, strict=True):
+        np.testing.assert_allclose(array(mine.weights), array(theirs.weights), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(array(mine.biases), array(theirs.biases), rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradients_of_the_lower_graph_come_from_the_upper():
+    split, whole = Split(cpu()), regression(widths=(6, 5, 3))
+    assert whole.compile() and whole.phases()
+    split.bind()
+    assert split.lower.executeForward(batchSize=0) and split.upper.executeForward(batchSize=0)
+    assert split.upper.executeGradient(batchSize=0) and split.lower.executeGradient(batchSize=0)
+    got = split.lower.gradientData(forParameter=split.first.weights, layer=split.first)
+    want = whole.training.gradientData(forParameter=whole.layers[0].weights, layer=whole.layers[0])
+    np.testing.assert_allclose(np.frombuffer(got, np.float32), np.frombuffer(want, np.float32), rtol=1e-5, atol=1e-7)
+
+
+def test_orders_that_cannot_be_are_refused_with_the_step_named():
+    split = Split(cpu())
+    split.bind()
+    assert not split.upper.executeForward(batchSize=0)
+    assert "executeForward of the graph that computes it first" in str(last_refusal())
+    assert split.lower.executeForward(batchSize=0) and not split.lower.executeGradient(batchSize=0)
+    assert "executeGradient of the linked graph" in str(last_refusal())
+    assert split.upper.executeForward(batchSize=0) and not split.lower.executeGradient(batchSize=0)
+    assert split.upper.executeGradient(batchSize=0) and split.lower.executeGradient(batchSize=0)
+
+
+def test_training_graphs_link_only_with_the_option():
+    split = Split(cpu(), link=False, options=[])
+    assert not split.lower.link(with_=[split.upper]) and "linkGraphs" in str(last_refusal())
+    assert split.lower.compile(options=LINK, device=cpu())
+    assert not split.lower.linkWithGraphs_([split.upper])
+    assert split.upper.compile(options=LINK, device=cpu()) and split.lower.linkWithGraphs_([split.upper])
+    fresh = MLCTrainingGraph(graphObjects=[MLCGraph()], lossLayer=None, optimizer=None)
+    assert not split.lower.link(with_=[fresh])
+
+
+def test_a_graph_linked_with_itself_or_with_none_goes_on():
+    program = regression()
+    assert program.compile(LINK) and program.training.link(with_=[]) and program.training.link(with_=[program.training])
+    plain = regression()
+    assert plain.compile()
+    assert program.step() == pytest.approx(plain.step(), rel=1e-6)
+    assert program.phases() and program.update()
+
+
+def test_linked_inference_graphs(torch_device):
+    lower, upper, x = MLCGraph(), MLCGraph(), placeholder(4, 6)
+    first, second = dense(6, 5), dense(5, 3, seed=2)
+    h = lower.node(first, source=x)
+    y = upper.node(second, source=h)
+    below, above = MLCInferenceGraph(graphObjects=[lower]), MLCInferenceGraph(graphObjects=[upper])
+    assert below.addInputs({"x": x}) and below.compile(options=LINK, device=on(torch_device))
+    assert above.compile(options=LINK, device=on(torch_device)) and below.link(with_=[above])
+    a = values(4, 6)
+    assert not above.execute(inputsData={}, batchSize=0)
+    for scale in (1, 2):
+        assert below.execute(inputsData={"x": data(a * scale)}, batchSize=0, options=2)
+        assert above.execute(inputsData={}, batchSize=0, options=2)
+        want = a * scale @ array(first.weights).reshape(5, 6).T + array(first.biases).ravel()
+        want = want @ array(second.weights).reshape(3, 5).T + array(second.biases).ravel()
+        np.testing.assert_allclose(array(y), want, rtol=1e-4, atol=1e-5)
+
+
+def test_three_graphs_in_a_row():
+    graphs, x, t = [MLCGraph() for _ in range(3)], placeholder(4, 3), placeholder(4, 3)
+    layers = [dense(3, 3, seed=i) for i in (0, 4, 8)]
+    y = x
+    for graph, layer in zip(graphs, layers, strict=True):
+        y = graph.node(layer, source=y)
+    trainings = [
+        MLCTrainingGraph(graphObjects=[g], lossLayer=loss() if i == 2 else None, optimizer=sgd())
+        for i, g in enumerate(graphs)
+    ]
+    assert trainings[0].addInputs({"x": x}, lossLabels=None)
+    assert trainings[1].addInputs({}, lossLabels=None) and trainings[2].addInputs({}, lossLabels={"t": t})
+    assert all(g.compile(options=LINK, device=cpu()) for g in trainings)
+    assert trainings[0].link(with_=trainings[1:])
+    whole = regression(widths=(3, 3))
+    whole.given = {"x": values(4, 3), "t": values(4, 3, seed=1)}
+    bound, tensors = {n: data(a) for n, a in whole.given.items()}, {"x": x, "t": t}
+    for g in trainings:
+        assert g.bindAndWriteData(bound, forInputs=tensors, to=cpu(), synchronous=True)
+    weights = [array(layer.weights).reshape(3, 3).astype(float) for layer in layers]
+    biases = [array(layer.biases).ravel().astype(float) for layer in layers]
+    assert all(g.executeForward(batchSize=0) for g in trainings)
+    assert all(g.executeGradient(batchSize=0) for g in reversed(trainings))
+    h = [whole.given["x"].astype(float)]
+    for w, b in zip(weights, biases, strict=True):
+        h.append(h[-1] @ w.T + b)
+    slope = 2 * (h[3] - whole.given["t"]) / 12
+    for i in (2, 1, 0):
+        got = np.frombuffer(trainings[i].gradientData(forParameter=layers[i].weights, layer=layers[i]), np.float32)
+        np.testing.assert_allclose(got.reshape(3, 3), slope.T @ h[i], rtol=1e-4, atol=1e-5)
+        slope = slope @ weights[i]
+
+
+def test_around_a_computation_done_elsewhere():
+    """sin between two graphs, by NumPy: its value is fed forward, its gradient handed back."""
+    lower, upper = MLCGraph(), MLCGraph()
+    x, s, t = placeholder(4, 6), placeholder(4, 5), placeholder(4, 3)
+    first, second = dense(6, 5), dense(5, 3, seed=2)
+    h = lower.node(first, source=x)
+    upper.node(second, source=s)
+    below = MLCTrainingGraph(graphObjects=[lower], lossLayer=None, optimizer=sgd())
+    above = MLCTrainingGraph(graphObjects=[upper], lossLayer=loss(), optimizer=sgd())
+    outside = below.allocateUserGradient(for_=h)
+    assert below.addInputs({"x": x}, lossLabels=None) and above.addInputs({"s": s}, lossLabels={"t": t})
+    everything = [LINK, MLCGraphCompilationOptions.computeAllGradients]
+    assert below.compile(options=everything, device=cpu()) and above.compile(options=everything, device=cpu())
+    a, b, losses = values(4, 6), values(4, 3, seed=1), []
+    bind = {"to": cpu(), "synchronous": True}
+    for _ in range(30):
+        assert below.bindAndWriteData({"x": data(a)}, forInputs={"x": x}, **bind) and below.executeForward(batchSize=0)
+        here = array(h)
+        bound = {"s": data(np.sin(here)), "t": data(b)}
+        assert above.bindAndWriteData(bound, forInputs={"s": s, "t": t}, **bind)
+        assert above.executeForward(batchSize=0, completionHandler=lambda *g: losses.append(array(g[0])[0]))
+        assert above.executeGradient(batchSize=0)
+        back = array(above.gradientTensor(forInput=s)) * np.cos(here)
+        assert below.bindAndWriteData({"g": data(back)}, forInputs={"g": outside}, **bind)
+        assert below.executeGradient(batchSize=0)
+        assert below.executeOptimizerUpdate() and above.executeOptimizerUpdate()
+    assert losses[-1] < losses[0] / 3

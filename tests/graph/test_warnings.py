@@ -1,0 +1,221 @@
+"""Warnings about what silently does not train: each once for a compiled graph, testable, silenceable, at the caller's line."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCDataType,
+    MLCGraph,
+    MLCLossType,
+    MLCReductionType,
+    MLCSoftmaxLayer,
+    MLCSoftmaxOperation,
+    MLCTrainingGraph,
+    MLCTrainingWarning,
+)
+from tests.graph.programs import Program, array, cpu, data, dense, loss, placeholder, regression, sgd, values
+
+Kind = MLCLossType
+ONE_HOT = np.eye(3, dtype=np.float32)[[0, 1, 2, 1]]
+
+
+def classifier(kind, between=None, label_type=MLCDataType.float32) -> Program:
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3, type_=label_type)
+    layer = dense(6, 3)
+    y = graph.node(layer, source=x)
+    if between is not None:
+        y = graph.node(between, source=y)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(kind), optimizer=sgd(0.01))
+    training.addInputs({"x": x}, lossLabels={"t": t})
+    labels = ONE_HOT if label_type is MLCDataType.float32 else ONE_HOT.astype(np.int64)
+    return Program(training, graph, {"x": x}, {"t": t}, {"x": values(4, 6), "t": labels}, [layer], y)
+
+
+def softmax(operation=MLCSoftmaxOperation.softmax) -> MLCSoftmaxLayer:
+    return MLCSoftmaxLayer(operation=operation)
+
+
+def integer_labels() -> Program:
+    return classifier(Kind.softmaxCrossEntropy, label_type=MLCDataType.int64)
+
+
+def softmax_twice() -> Program:
+    return classifier(Kind.softmaxCrossEntropy, softmax())
+
+
+def no_probabilities() -> Program:
+    return classifier(Kind.categoricalCrossEntropy)
+
+
+def no_probabilities_for_the_log_loss() -> Program:
+    return classifier(Kind.log)
+
+
+def log_softmax_as_probabilities() -> Program:
+    return classifier(Kind.categoricalCrossEntropy, softmax(MLCSoftmaxOperation.logSoftmax))
+
+
+def nothing_updatable() -> Program:
+    program = regression()
+    program.layers[0].weightsParameter.isUpdatable = False
+    program.layers[0].biasesParameter.isUpdatable = False
+    return program
+
+
+def updates_disabled() -> Program:
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3)
+    y = graph.node(dense(6, 3), sources=[x], disableUpdate=True)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    training.addInputs({"x": x}, lossLabels={"t": t})
+    return Program(training, graph, {"x": x}, {"t": t}, {"x": values(4, 6), "t": values(4, 3)}, [], y)
+
+
+def no_parameters() -> Program:
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 6)
+    y = graph.node(MLCActivationLayer.relu, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    training.addInputs({"x": x}, lossLabels={"t": t})
+    return Program(training, graph, {"x": x}, {"t": t}, {"x": values(4, 6), "t": values(4, 6)}, [], y)
+
+
+def gradient_stopped() -> Program:
+    program = regression()
+    program.training.stopGradient(for_=[program.result])
+    return program
+
+
+def output_of_nobody() -> Program:
+    program = regression()
+    program.training.addOutputs({"missing": placeholder(4, 3)})
+    return program
+
+
+CAUSES = {
+    integer_labels: "has integer labels",
+    softmax_twice: "applies softmax itself",
+    no_probabilities: "takes probabilities",
+    no_probabilities_for_the_log_loss: "takes probabilities",
+    log_softmax_as_probabilities: "takes probabilities",
+    nothing_updatable: "no parameter can be updated",
+    updates_disabled: "no parameter can be updated",
+    no_parameters: "no parameter can be updated",
+    gradient_stopped: "no parameter can be updated",
+    output_of_nobody: "no node of the graph produces the output 'missing'",
+}
+
+
+def seen_in(work) -> list[warnings.WarningMessage]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work()
+    return [w for w in caught if issubclass(w.category, MLCTrainingWarning)]
+
+
+@pytest.mark.parametrize(("make", "text"), CAUSES.items(), ids=[c.__name__ for c in CAUSES])
+def test_each_cause_warns_once_for_a_compiled_graph(make, text):
+    program = make()
+
+    def work():
+        assert program.compile()
+        for _ in range(3):
+            assert program.execute()
+        assert program.phases() and program.update()
+        program.training.resultTensors(for_=program.training.layers[0])  # the graph looks at its tensors anew
+        assert program.execute()
+
+    caught = seen_in(work)
+    assert len(caught) == 1 and text in str(caught[0].message)
+    assert len(seen_in(work)) == 1  # compiled again: warned again
+
+
+@pytest.mark.parametrize("make", CAUSES, ids=[c.__name__ for c in CAUSES])
+def test_a_warning_points_at_the_program_s_own_line(make):
+    program = make()
+    caught = seen_in(lambda: (program.training.compile(device=cpu()), program.execute()))
+    assert caught[0].filename.endswith(("test_warnings.py", "programs.py"))
+
+
+def test_a_warning_can_be_tested_and_silenced():
+    program = softmax_twice()
+    with pytest.warns(MLCTrainingWarning, match="double softmax"):
+        assert program.compile()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", MLCTrainingWarning)
+        assert program.compile() and program.execute()
+
+
+@pytest.mark.parametrize("make", CAUSES, ids=[c.__name__ for c in CAUSES])
+def test_a_warning_turned_into_an_error_leaves_the_graph_usable(make):
+    program = make()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(MLCTrainingWarning):
+            _ = program.compile() and program.execute()
+        assert program.execute() and program.execute()
+
+
+def test_it_names_the_loss_and_the_layer():
+    program = softmax_twice()
+    program.training.layers[-1].label = "my loss"
+    program.training.layers[-2].label = "my softmax"
+    with pytest.warns(MLCTrainingWarning, match=r"'my loss' \(softmaxCrossEntropy\).*'my softmax'"):
+        program.compile()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        regression,
+        lambda: regression(reduction=MLCReductionType.none),
+        lambda: classifier(Kind.softmaxCrossEntropy),
+        lambda: classifier(Kind.categoricalCrossEntropy, softmax()),
+        lambda: classifier(Kind.log, MLCActivationLayer.sigmoid),
+        lambda: classifier(Kind.sigmoidCrossEntropy),
+        lambda: classifier(Kind.meanSquaredError, label_type=MLCDataType.int64),
+    ],
+    ids=["squared error", "none", "logits", "probabilities", "sigmoid", "sigmoid loss", "integers to compare with"],
+)
+def test_sound_programs_are_left_in_peace(make):
+    program = make()
+    assert not seen_in(lambda: (program.compile(), program.execute(), program.phases(), program.update()))
+
+
+def test_a_graph_without_an_optimizer_is_not_told_that_it_does_not_learn():
+    program = no_parameters()
+    bare = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=None)
+    program.training = bare
+    bare.addInputs(program.inputs, lossLabels=program.labels)
+    assert not seen_in(lambda: (program.compile(), program.execute()))
+
+
+def test_a_graph_that_waits_for_a_gradient_from_outside_is_left_in_peace():
+    program = regression()
+    bare = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=None, optimizer=sgd())
+    bare.addInputs(program.inputs, lossLabels=None)
+    program.training, program.labels = bare, {}
+
+    def work():
+        assert program.compile() and program.bind() and program.forward()
+        own = bare.allocateUserGradient(for_=program.result)
+        assert own.bindAndWriteData(data(values(4, 3)), to=cpu()) and program.execute()
+
+    before = array(program.layers[0].weights)
+    assert not seen_in(work) and not np.array_equal(array(program.layers[0].weights), before)
+
+
+def test_the_double_softmax_is_computed_as_it_stands():
+    """It is what these programs get (clients.md 2.A.6), with a warning and without a correction."""
+    program = softmax_twice()
+    with pytest.warns(MLCTrainingWarning):
+        assert program.compile()
+    layer = program.layers[0]
+    z = program.given["x"] @ array(layer.weights).reshape(3, 6).T + array(layer.biases).ravel()
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    q = np.exp(p) / np.exp(p).sum(1, keepdims=True)
+    assert program.step() == pytest.approx(float(-(ONE_HOT * np.log(q)).sum(1).mean()), rel=1e-4)

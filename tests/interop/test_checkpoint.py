@@ -1,0 +1,305 @@
+"""Checkpoints: what is in them, and training that goes on as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import mlc_torch as mlc
+from mlc_torch.device import randomness
+from mlc_torch.interop import TorchLayer, describe_checkpoint, load_checkpoint, save_checkpoint
+from tests.interop.programs import (
+    DEVICES,
+    HIDDEN,
+    INPUTS,
+    OPTIMIZERS,
+    Classifier,
+    data,
+    device,
+    empty,
+    holding,
+    numbers,
+    same,
+    settings,
+    squared_error,
+)
+
+
+@pytest.fixture
+def exact():
+    """On CUDA equal bits need deterministic algorithms."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(torch.cuda.is_available(), warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.mark.usefixtures("exact")
+@pytest.mark.filterwarnings("ignore:.*[Dd]eterministic:UserWarning")
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_training_goes_on_as_if_it_had_never_stopped(optimizer, where, tmp_path):
+    """Momentum, time step, learning rate, statistics, and both kinds of dropout: the same bits."""
+    straight = Classifier(optimizer, where=where).compiled()
+    losses = straight.train(0, 3)
+    straight.rule.learningRate *= 0.5
+    losses += straight.train(3, 7)
+
+    randomness.reseed(5)
+    stopped = Classifier(optimizer, where=where).compiled()
+    first = stopped.train(0, 3)
+    stopped.rule.learningRate *= 0.5
+    save_checkpoint(stopped.training, tmp_path / "stop.safetensors")
+
+    randomness.reseed(99)
+    resumed = Classifier(optimizer, seed=40, where=where).compiled()
+    resumed.train(20, 22)
+    load_checkpoint(resumed.training, tmp_path / "stop.safetensors")
+    assert first + resumed.train(3, 7) == losses
+    assert same(resumed.state(), straight.state())
+    assert mlc.MLCPlatform.getRNGseed() == 5
+
+
+@pytest.mark.parametrize("where", DEVICES)
+def test_loading_before_compiling(where, tmp_path):
+    straight = Classifier(where=where).compiled()
+    straight.train(0, 3)
+    save_checkpoint(straight.training, tmp_path / "a")
+    resumed = Classifier(seed=9, where=where)
+    load_checkpoint(resumed.training, tmp_path / "a")
+    resumed.compiled()
+    want = straight.train(3, 5)
+    load_checkpoint(resumed.training, tmp_path / "a")
+    assert resumed.train(3, 5) == pytest.approx(want, rel=1e-5)
+
+
+@pytest.mark.parametrize("reads", DEVICES)
+@pytest.mark.parametrize("writes", DEVICES)
+@pytest.mark.parametrize("optimizer", ["Adam", "torch AdamW"])
+def test_from_one_device_to_another(optimizer, writes, reads, tmp_path):
+    """Weights, statistics and optimizer state go along; the same data then give the same predictions and time step."""
+    source = Classifier(optimizer, where=writes).compiled()
+    source.train(0, 3)
+    save_checkpoint(source.training, tmp_path / "a")
+    target = Classifier(optimizer, seed=3, where=reads).compiled()
+    load_checkpoint(target.training, tmp_path / "a")
+    assert same(target.state(), source.state())
+    assert target.rule.timeStep == source.rule.timeStep == 4
+    image = numbers(8, INPUTS)
+    np.testing.assert_allclose(target.predict(image), source.predict(image), rtol=1e-4, atol=1e-5)
+    save_checkpoint(target.training, tmp_path / "b")
+    a, b = load_file(tmp_path / "a"), load_file(tmp_path / "b")
+    shared = [n for n in a if not n.startswith("generator/")]
+    assert all(torch.equal(a[n], b[n]) for n in shared)
+
+
+def test_what_is_in_the_file(tmp_path):
+    program = Classifier("Adam").compiled()
+    program.train(0, 2)
+    save_checkpoint(program.training, tmp_path / "a.safetensors")
+    tensors = load_file(tmp_path / "a.safetensors")
+    learned = [
+        "dense1.weights",
+        "dense1.biases",
+        "BatchNorm.gamma",
+        "BatchNorm.beta",
+        "dense2.weights",
+        "dense2.biases",
+    ]
+    assert set(tensors) == {
+        *learned,
+        "BatchNorm.running_mean",
+        "BatchNorm.running_var",
+        *(f"optimizer/{name}/{state}" for name in learned for state in ("momentum", "velocity")),
+        "generator/platform/cpu",
+        "generator/Dropout_1.noise/cpu",
+    }
+    assert np.array_equal(tensors["dense1.weights"].numpy(), program.dense1.weights.numpy())
+    state = program.dense1.weights.optimizerDeviceData[0]._state
+    assert torch.equal(tensors["optimizer/dense1.weights/momentum"], state)
+    said = describe_checkpoint(tmp_path / "a.safetensors")
+    assert said["optimizer"] == {
+        "class": "MLCAdamOptimizer",
+        "learningRate": 0.01,
+        "appliesGradientClipping": False,
+        "timeStep": 3,
+    }
+    nodes = said["graph"]["nodes"]
+    assert [n["layer"] for n in nodes][:2] == ["MLCFullyConnectedLayer", "MLCBatchNormalizationLayer"]
+    assert nodes[0]["sources"] == ["image"] and nodes[1]["sources"] == ["dense1"]
+    assert nodes[0]["parameters"]["weights"] == {"shape": [1, INPUTS * HIDDEN, 1, 1], "type": "float32"}
+    json.dumps(said)
+
+
+def test_the_clipping_switch(tmp_path):
+    program = Classifier("Adam").compiled()
+    program.rule.appliesGradientClipping = True
+    save_checkpoint(program.training, tmp_path / "a")
+    program.rule.appliesGradientClipping = False
+    load_checkpoint(program.training, tmp_path / "a")
+    assert program.rule.appliesGradientClipping is True
+
+
+def test_weights_alone(tmp_path):
+    """An inference graph takes weights and statistics from a checkpoint of training; random streams stay."""
+    trained = Classifier().compiled()
+    trained.train(0, 3)
+    save_checkpoint(trained.training, tmp_path / "a")
+    randomness.reseed(1)
+    fresh = Classifier(seed=4)
+    inference = mlc.MLCInferenceGraph(graphObjects=[fresh.graph])
+    for graph in (inference, fresh.graph):
+        load_checkpoint(graph, tmp_path / "a")
+    assert same(fresh.state(), trained.state())
+    assert randomness.seed == 1
+    other = Classifier("SGD", seed=4)
+    load_checkpoint(other.training, tmp_path / "a", resume=False)
+    assert same(other.state(), trained.state()) and other.rule.learningRate == pytest.approx(0.1)
+
+
+def test_trained_inputs(tmp_path):
+    def program(start: float):
+        x, y, offset = empty(2, 3), empty(2, 3), holding(np.full((1, 3), start, np.float32))
+        graph = mlc.MLCGraph()
+        graph.node(mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.add), sources=[x, offset])
+        rule = mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=False)
+        training = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=squared_error(), optimizer=rule)
+        training.addInputs({"x": x}, lossLabels={"y": y})
+        training.setTrainingTensorParameters([mlc.MLCTensorParameter(tensor=offset)])
+        assert training.compile(options=[], device=device())
+
+        def step(seed: int) -> np.ndarray:
+            given = {"x": data(numbers(2, 3, seed=seed))}, {"y": data(numbers(2, 3, seed=seed + 50))}
+            assert training.execute(
+                inputsData=given[0], lossLabelsData=given[1], lossLabelWeightsData=None, batchSize=2
+            )
+            return offset.numpy().copy()
+
+        return training, step
+
+    straight, step = program(0.0)
+    step(0)
+    save_checkpoint(straight, tmp_path / "a")
+    want = step(1)
+    other, again = program(5.0)
+    load_checkpoint(other, tmp_path / "a")
+    assert np.array_equal(again(1), want)
+    names = set(load_file(tmp_path / "a"))
+    assert names == {"trained/0", "optimizer/trained/0/momentum", "generator/platform/cpu"}
+
+
+def test_torch_layers(tmp_path):
+    def program(seed: int):
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+        with torch.no_grad():
+            for n, p in enumerate(net.parameters()):
+                p.copy_(torch.from_numpy(numbers(*p.shape, seed=seed + n)))
+        x = empty(4, 3)
+        graph = mlc.MLCGraph()
+        graph.node(TorchLayer(net, label="net"), source=x)
+        return net, graph
+
+    net, graph = program(0)
+    net(torch.ones(4, 3))
+    save_checkpoint(graph, tmp_path / "a")
+    other, target = program(100)
+    load_checkpoint(target, tmp_path / "a")
+    for name, value in net.state_dict().items():
+        assert torch.equal(other.state_dict()[name], value)
+    assert "net.1.num_batches_tracked" in load_file(tmp_path / "a")
+
+
+def test_a_tensor_in_two_layers_is_saved_once(tmp_path):
+    weights, graph, x = holding(numbers(1, 9, 1, 1)), mlc.MLCGraph(), empty(2, 3)
+    shape = mlc.MLCConvolutionDescriptor(kernelSizes=(1, 1), inputFeatureChannelCount=3, outputFeatureChannelCount=3)
+    for _ in range(2):
+        x = graph.node(mlc.MLCFullyConnectedLayer(weights=weights, biases=None, descriptor=shape), source=x)
+    save_checkpoint(graph, tmp_path / "a")
+    assert "FullyConnected_1.weights" not in load_file(tmp_path / "a")
+    before = weights.numpy().copy()
+    weights.torch.zero_()
+    load_checkpoint(graph, tmp_path / "a")
+    assert np.array_equal(weights.numpy(), before)
+
+
+def test_memory_stays_where_it_is(tmp_path):
+    """Loading writes into the tensors, so that compiled graphs, modules and the caller's buffers see it."""
+    program = Classifier().compiled()
+    module = program.training.to_module()
+    save_checkpoint(program.training, tmp_path / "a")
+    before, address = program.state(), module.dense1.weights.data_ptr()
+    program.train(0, 2)
+    load_checkpoint(program.training, tmp_path / "a")
+    assert module.dense1.weights.data_ptr() == address == program.dense1.weights.torch.data_ptr()
+    assert same(program.state(), before)
+
+
+def test_gradients_of_the_past_are_forgotten(tmp_path):
+    program = Classifier().compiled()
+    save_checkpoint(program.training, tmp_path / "a")
+    program.train(0, 1)
+    load_checkpoint(program.training, tmp_path / "a")
+    assert not program.training.executeOptimizerUpdate()
+    assert "no gradient" in str(mlc.last_refusal())
+
+
+# The file
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    program, path = Classifier(), tmp_path / "a.safetensors"
+    save_checkpoint(program.training, path)
+    old = path.read_bytes()
+    program.dense1.weights.torch.zero_()
+
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        save_checkpoint(program.training, path)
+    assert path.read_bytes() == old
+    assert [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_the_disk_has_it_before_it_has_its_name(tmp_path, monkeypatch):
+    done = []
+    real = os.fsync, os.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: (done.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"), real[0](fd))
+    )
+    monkeypatch.setattr(os, "replace", lambda a, b: (done.append("replace"), real[1](a, b)))
+    save_checkpoint(Classifier().training, tmp_path / "a")
+    assert done == ["file", "replace", "folder"]
+
+
+def test_it_may_be_read_by_whoever_may_read_other_files(tmp_path):
+    (tmp_path / "other").touch()
+    save_checkpoint(Classifier().training, tmp_path / "a")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "other"]
+
+
+def test_missing_files_and_folders(tmp_path):
+    program = Classifier()
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(program.training, tmp_path / "none")
+    with pytest.raises(IsADirectoryError):
+        load_checkpoint(program.training, tmp_path)
+    with pytest.raises(FileNotFoundError):
+        save_checkpoint(program.training, tmp_path / "no folder" / "a")
+
+
+def test_without_safetensors_it_says_what_to_install(tmp_path, monkeypatch):
+    for name in [n for n in sys.modules if n.split(".")[0] == "safetensors"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ModuleNotFoundError, match=r"mlc_torch\[checkpoint\]"):
+        save_checkpoint(Classifier().training, tmp_path / "a")
