@@ -135,7 +135,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     logging.getLogger("mlc_torch").setLevel(logging.ERROR)
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    machine = torch.cuda.get_device_name() if device.type == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} threads"
+    machine = (
+        torch.cuda.get_device_name()
+        if device.type == "cuda"
+        else f"{platform.machine()}, {torch.get_num_threads()} threads"
+    )
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {device.type}: {machine}")
     results = {}
     for name in options.workloads.split(","):

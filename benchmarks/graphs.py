@@ -58,7 +58,9 @@ class Builder:
         )
         return self.add(
             MLCFullyConnectedLayer(
-                weights=tensor(weight, 1, outputs * inputs, 1, 1), biases=tensor(bias, 1, outputs, 1, 1), descriptor=descriptor
+                weights=tensor(weight, 1, outputs * inputs, 1, 1),
+                biases=tensor(bias, 1, outputs, 1, 1),
+                descriptor=descriptor,
             ),
             x,
         )
@@ -136,8 +138,14 @@ def lenet(build: Builder, x: MLCTensor, net: networks.LeNet) -> MLCTensor:
 def recurrent(build: Builder, x: MLCTensor, net: networks.Recurrent) -> MLCTensor:
     own = net.lstm
     descriptor = MLCLSTMDescriptor(
-        inputSize=64, hiddenSize=128, layerCount=1, usesBiases=True, batchFirst=True, isBidirectional=False,
-        returnsSequences=False, dropout=0.0,
+        inputSize=64,
+        hiddenSize=128,
+        layerCount=1,
+        usesBiases=True,
+        batchFirst=True,
+        isBidirectional=False,
+        returnsSequences=False,
+        dropout=0.0,
     )
     layer = MLCLSTMLayer(
         descriptor=descriptor,

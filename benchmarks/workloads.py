@@ -85,7 +85,9 @@ _TORCH_OPTIMIZERS: dict[str, tuple[Any, dict[str, float]]] = {
 class HandWritten:
     """A training loop as the PyTorch documentation teaches it."""
 
-    def __init__(self, workload: Workload, device: torch.device, *, fused: bool = False, compiled: bool = False) -> None:
+    def __init__(
+        self, workload: Workload, device: torch.device, *, fused: bool = False, compiled: bool = False
+    ) -> None:
         self.workload, self.device = workload, device
         self.network = workload.module(device)
         pin = (lambda t: t.pin_memory()) if device.type == "cuda" else (lambda t: t)
@@ -117,7 +119,9 @@ class HandWritten:
 class MLCompute:
     """The same through mlc_torch: one call a step, or three phases."""
 
-    def __init__(self, workload: Workload, device: torch.device, *, phases: bool = False, inductor: bool = False) -> None:
+    def __init__(
+        self, workload: Workload, device: torch.device, *, phases: bool = False, inductor: bool = False
+    ) -> None:
         self.workload, self.phases = workload, phases
         self.device = unwrap(MLCDevice.cpu() if device.type == "cpu" else MLCDevice.gpu())
         build = graphs.Builder()
@@ -147,7 +151,9 @@ class MLCompute:
 
     def step(self, number: int) -> Any:
         if not self.workload.trains:
-            return self.graph.execute(inputsData={"x": self.data[number % BATCHES][0]}, batchSize=self.batch, options=[])
+            return self.graph.execute(
+                inputsData={"x": self.data[number % BATCHES][0]}, batchSize=self.batch, options=[]
+            )
         x, y = self.data[number % BATCHES]
         if not self.phases:
             return self.graph.execute(

@@ -9,7 +9,11 @@ DEVICES = ["cpu", "cuda", "mps"]
 
 
 def _present(name: str) -> bool:
-    return name == "cpu" or (name == "cuda" and torch.cuda.is_available()) or (name == "mps" and torch.backends.mps.is_available())
+    return (
+        name == "cpu"
+        or (name == "cuda" and torch.cuda.is_available())
+        or (name == "mps" and torch.backends.mps.is_available())
+    )
 
 
 @pytest.fixture(params=[d for d in DEVICES if _present(d)])
@@ -22,6 +26,8 @@ def torch_device(request) -> torch.device:
 
 def pytest_report_header() -> str:
     absent = [d for d in DEVICES if not _present(d)]
-    return "mlc_torch: devices present: " + ", ".join(d for d in DEVICES if _present(d)) + (
-        f"; ABSENT, so their tests do not run: {', '.join(absent)}" if absent else ""
+    return (
+        "mlc_torch: devices present: "
+        + ", ".join(d for d in DEVICES if _present(d))
+        + (f"; ABSENT, so their tests do not run: {', '.join(absent)}" if absent else "")
     )

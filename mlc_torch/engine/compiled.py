@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -127,7 +127,9 @@ def _functional_graph(
         )(*given)
 
 
-def _halves(joint: fx.GraphModule, forward_count: int, injected_count: int) -> tuple[fx.GraphModule, fx.GraphModule, list[int]]:
+def _halves(
+    joint: fx.GraphModule, forward_count: int, injected_count: int
+) -> tuple[fx.GraphModule, fx.GraphModule, list[int]]:
     """The graph of the forward results, the graph of the gradients, and which inputs the latter needs too."""
     nodes = list(joint.graph.nodes)
     outputs = list(nodes[-1].args[0])

@@ -15,7 +15,13 @@ from mlc_torch.layers import lstm_kernel
 Function = Callable[..., Any]
 
 
-def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx.Node], outputs: Sequence[Sequence[Any]], constants: dict[str, torch.Tensor]) -> tuple[Function, str]:
+def emit(
+    nodes: Sequence[fx.Node],
+    inputs: Sequence[fx.Node],
+    taken: Sequence[fx.Node],
+    outputs: Sequence[Sequence[Any]],
+    constants: dict[str, torch.Tensor],
+) -> tuple[Function, str]:
     """A function that makes the phase function.
 
     ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers); the function it gives takes a
@@ -31,7 +37,9 @@ def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx
     standing = set(inputs)
     for node in nodes:
         lines.append(writer.line(node))
-        dead = [writer.name(n) for n in dict.fromkeys(node.all_input_nodes) if last.get(n) is node and n not in standing]
+        dead = [
+            writer.name(n) for n in dict.fromkeys(node.all_input_nodes) if last.get(n) is node and n not in standing
+        ]
         if node not in last:
             dead.append(writer.name(node))
         if dead:
@@ -41,7 +49,7 @@ def emit(nodes: Sequence[fx.Node], inputs: Sequence[fx.Node], taken: Sequence[fx
     body = "\n".join(f"        {line}" for line in lines)
     source = f"def make({', '.join(bound_inputs)}):\n    def phase(taken):\n{body}\n    return phase\n"
     scope: dict[str, Any] = dict(writer.bound)
-    exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # noqa: S102 - our own text, made from a recorded graph
+    exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
     return scope["make"], source
 
 
@@ -78,7 +86,7 @@ class _Writer:
 
     def line(self, node: fx.Node) -> str:
         if node.op == "get_attr":
-            return f"{self.name(node)} = {self.bind(self.constants[node.target], 'c')}"
+            return f"{self.name(node)} = {self.bind(self.constants[str(node.target)], 'c')}"
         if node.target is operator.getitem:
             return f"{self.name(node)} = {self.name(node.args[0])}[{node.args[1]}]"  # type: ignore[arg-type]
         arguments = [self.value(a) for a in node.args] + [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
@@ -119,4 +127,6 @@ _OWN = {
 }
 
 # Bindings whose arguments differ from the operation's.
-_NOT_DIRECT = frozenset({"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"})
+_NOT_DIRECT = frozenset(
+    {"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"}
+)

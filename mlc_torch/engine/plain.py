@@ -27,20 +27,20 @@ def run_forward(
     before: Callable[[Step], Any] | None = None,
 ) -> list[torch.Tensor | None]:
     """Every step in order; gives the slots, those that nobody needs any more emptied."""
-    env: list[torch.Tensor | None] = [*feeds, *constants]
+    env: list[Any] = [*feeds, *constants]
     env += [None] * (len(plan.cells) - len(env))
     stopped, hooks, differentiates = plan.stopped, plan.hooks, torch.is_grad_enabled()
     if differentiates:
         for item in plan.trained:
             if item.slot is not None:
-                env[item.slot] = env[item.slot].detach().requires_grad_()  # type: ignore[union-attr]
+                env[item.slot] = env[item.slot].detach().requires_grad_()
         for slot in plan.wanted:
             # The gradient of a fed slot or a constant is only there if it is a leaf of its own.
             value = env[slot]
             if value is not None and not value.requires_grad and value.is_floating_point():
                 env[slot] = value.detach().requires_grad_()
     for number, step in enumerate(plan.steps):
-        sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]  # type: ignore[union-attr]
+        sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]
         if before is not None:
             with before(step):
                 made = call(step, sources)
@@ -82,7 +82,7 @@ def run_gradient(
             roots.append(value)
             upstream.append(gradient.reshape(value.shape))
     slots = [*plan.wanted, *(t.slot for t in plan.trained if t.slot is not None)]
-    asked = [(s, env[s]) for s in slots if env[s] is not None and env[s].requires_grad]  # type: ignore[union-attr]
+    asked = [(s, v) for s in slots if (v := env[s]) is not None and v.requires_grad]
     found: tuple[torch.Tensor | None, ...] = (None,) * (len(leaves) + len(asked))
     if roots and found:
         found = backward(roots, upstream, [*leaves, *(value for _, value in asked)])

@@ -113,7 +113,9 @@ class Plan:
         return bool(self.losses or self.injected)
 
 
-def combine(trained: Sequence[Trained], of_leaf: Sequence[torch.Tensor | None], of_slot: dict[int, torch.Tensor | None]) -> list[torch.Tensor | None]:
+def combine(
+    trained: Sequence[Trained], of_leaf: Sequence[torch.Tensor | None], of_slot: dict[int, torch.Tensor | None]
+) -> list[torch.Tensor | None]:
     """The gradient of each trained tensor, in its own shape: the sum over every use of it."""
     totals: list[torch.Tensor | None] = []
     leaves = iter(of_leaf)

@@ -41,7 +41,9 @@ class Planned:
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         own = recording.constants
-        self._make_forward, self.forward_source = emit(recording.forward, bound, taken, (recording.readable, saved), own)
+        self._make_forward, self.forward_source = emit(
+            recording.forward, bound, taken, (recording.readable, saved), own
+        )
         self._make_backward, self.backward_source = emit(
             recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
         )
@@ -49,9 +51,7 @@ class Planned:
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one
-        taken = [*feeds, *constants]
-        for draw in self._draws:
-            taken.append(draw.mask())
+        taken = [*feeds, *constants, *(draw.mask() for draw in self._draws)]
         values, self._saved = self._forward(taken)
         return values
 

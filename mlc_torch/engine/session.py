@@ -81,7 +81,9 @@ class Session:
         values = []
         for cell in self.plan.constants:
             if cell.value is None:
-                refuse(f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first")
+                refuse(
+                    f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first"
+                )
             values.append(cell.value)
         return values
 
@@ -138,7 +140,9 @@ class Session:
 
     def _fast(self, feeds: Tensors, training: bool, differentiates: bool) -> Gear:
         plan, constants = self.plan, self.constants()
-        injected = [torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected]
+        injected = [
+            torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected
+        ]
         try:
             if plan.device.type == "cuda":
                 return Captured(plan, feeds, constants, injected, training, differentiates, self.updater)

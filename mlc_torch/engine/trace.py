@@ -100,7 +100,7 @@ def record(
         if differentiates:
             leaves = [stand_in[id(leaf)] for leaf in plan.leaves]
             gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
-    outputs = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
+    outputs: list[list[Any]] = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
     recorder.graph.output(outputs)
     recorder.graph.eliminate_dead_code()
     ahead, calls = set(forward), [n for n in recorder.graph.nodes if n.op in ("call_function", "get_attr")]
@@ -110,7 +110,9 @@ def record(
         placeholders,
         [n for n in calls if n in ahead],
         [n for n in calls if n not in ahead],
-        *outputs,
+        outputs[0],
+        outputs[1],
+        outputs[2],
         draws,
     )
 

@@ -37,7 +37,7 @@ class Updater:
         """Take up the parameters' memory and the state bound to them, or start from zeros."""
         names = self.optimizer.state_names()
         states = [adopt_state(cell, len(names)) for cell in self.cells]
-        self.params = [cell.value for cell in self.cells]
+        self.params: list[Any] = [cell.value for cell in self.cells]
         self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
         self.chosen: tuple[int, ...] | None = None
         self._versions = [c.version for c in self.cells]
@@ -85,7 +85,7 @@ class Updater:
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""
-        given = [gradients[i] for i in self.indices]
+        given: list[Any] = [gradients[i] for i in self.indices]
         chosen = tuple(k for k, g in enumerate(given) if g is not None)
         if not chosen:
             return
@@ -93,7 +93,7 @@ class Updater:
             self.chosen = chosen
             self._params = [self.params[k] for k in chosen]
             self._states = [[state[k] for k in chosen] for state in self.states]
-        self.optimizer.update(self._params, [given[k] for k in chosen], self._states, self.numbers)  # type: ignore[arg-type]
+        self.optimizer.update(self._params, [given[k] for k in chosen], self._states, self.numbers)
 
     def state_bytes(self) -> int:
         return sum(t.nbytes for state in self.states for t in state)

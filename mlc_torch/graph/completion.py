@@ -6,6 +6,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,6 +36,22 @@ def refused(handler: Handler | None, why: MLCRefusal, member: str) -> None:
     if not why.member:
         why.member = member
     deliver(handler, None, why, 0.0)
+
+
+_TORCH_AND_US = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), "<mlc_torch")
+
+
+def is_torch_s(error: Exception) -> bool:
+    """Whether torch could not do what the graph asks: an index out of range, a short batch that a layer cannot take.
+
+    What a program's own hooks and modules raise is not for us to explain, and what we have not built stays loud.
+    """
+    if not isinstance(error, (RuntimeError, IndexError, ValueError)) or isinstance(error, NotImplementedError):
+        return False
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_code.co_filename.startswith(_TORCH_AND_US)
 
 
 def fill(target: torch.Tensor, value: torch.Tensor | None) -> None:
@@ -76,8 +93,8 @@ class Queued:
     ) -> None:
         self.device, self.result, self.handler, self.clock = device, result, handler, clock
         self.outputs = [(target, _copied_out(cell.value)) for cell, target in targets if cell.value is not None]
-        asked = handler is not None and result is not None and result.value is not None
-        self.value = _copied_out(result.value) if asked else None  # type: ignore[union-attr]
+        value = result.value if handler is not None and result is not None else None
+        self.value = _copied_out(value) if value is not None else None
         self.event: torch.cuda.Event | None = None
         if device.type == "cuda" and (self.outputs or handler is not None):
             self.event = torch.cuda.Event()

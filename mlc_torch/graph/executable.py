@@ -15,7 +15,7 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.clock import Clock
-from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, refused
+from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, is_torch_s, refused
 from mlc_torch.graph.feeding import Data, batch_axes, declared_batch, describe_feeds, needed_bytes
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks
@@ -310,11 +310,11 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         except MLCRefusal as why:
             refused(handler, why, f"{type(self).__name__}.{member}")
             raise
-        except (RuntimeError, IndexError) as error:
-            if isinstance(error, NotImplementedError):
-                raise
+        except Exception as error:
             self._broke_off()
-            why = MLCRefusal(f"torch cannot compute this: {str(error).splitlines()[0]}")
+            if not is_torch_s(error):
+                raise
+            why = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}")
             refused(handler, why, f"{type(self).__name__}.{member}")
             raise why from error
         if queued is not None:

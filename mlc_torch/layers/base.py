@@ -81,13 +81,15 @@ class MLCLayer(MLCObject):
     def _bare(cls) -> Any:
         """What ``alloc().init()`` gives: no tensors, no descriptor, no label."""
         made = cls._layer()
-        for name, declared in cls.__properties__.items():
+        for declared in cls.__properties__.values():
             if declared.getter is None:
                 made.__dict__.setdefault(declared.stored, None)
         made._label = None
         return made
 
-    @declare("static supportsDataType(_ dataType: MLCDataType, on device: MLCDevice) -> Bool", "supportsDataType:onDevice:")
+    @declare(
+        "static supportsDataType(_ dataType: MLCDataType, on device: MLCDevice) -> Bool", "supportsDataType:onDevice:"
+    )
     def _supports_type(cls, dataType, device):
         return cls is not MLCLayer and dataType in cls._supports and (cls._supports_gpu or not device._gpus)
 
@@ -170,7 +172,9 @@ class MLCLayer(MLCObject):
         return MLCObject.__deepcopy__(self_without_graph, memo)
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"{type(self).__name__} refers to memory of this process; save a checkpoint of its graph instead")
+        raise TypeError(
+            f"{type(self).__name__} refers to memory of this process; save a checkpoint of its graph instead"
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join([repr(self._label), *self._brief()])})"
@@ -218,7 +222,9 @@ def exactly(sources: Sequence[MLCTensorDescriptor], count: int) -> Sequence[MLCT
     return sources
 
 
-def of_type(source: MLCTensorDescriptor, allowed: frozenset[MLCDataType], who: str = "the source") -> MLCTensorDescriptor:
+def of_type(
+    source: MLCTensorDescriptor, allowed: frozenset[MLCDataType], who: str = "the source"
+) -> MLCTensorDescriptor:
     if source._dataType not in allowed:
         names = ", ".join(t.name for t in MLCDataType if t in allowed)
         refuse(f"{who} must be {names}, got {source._dataType.name}")

@@ -25,7 +25,8 @@ class SameConv2d(nn.Conv2d):
         self.window = descriptor
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(F.pad(x, same_padding(*x.shape[2:], self.window)))
+        pads = same_padding(x.shape[2], x.shape[3], self.window)
+        return super().forward(F.pad(x, pads) if any(pads) else x)
 
 
 class TransposedConv2d(nn.Module):
@@ -34,6 +35,9 @@ class TransposedConv2d(nn.Module):
     SAME gives size·stride: of the full result, half of what is too much is cut from the top and left, the rest from the
     bottom and right.
     """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
 
     def __init__(self, descriptor: MLCConvolutionDescriptor) -> None:
         super().__init__()
@@ -98,9 +102,10 @@ class MLCConvolutionLayer(MLCLayer):
         if channels != d.inputFeatureChannelCount:
             refuse(f"the source has {channels} channels, the convolution takes {d.inputFeatureChannelCount}")
         if d.isConvolutionTranspose:
-            size = [_transposed(n, r, s, p, d) for n, r, s, p in zip(
-                (height, width), reaches(d), d.strides, d.paddingPolicy.sizes, strict=True
-            )]
+            size = [
+                _transposed(n, r, s, p, d)
+                for n, r, s, p in zip((height, width), reaches(d), d.strides, d.paddingPolicy.sizes, strict=True)
+            ]
         else:
             size = windows(height, width, d)
         return [described((batch, d.outputFeatureChannelCount, *size), source._dataType)]

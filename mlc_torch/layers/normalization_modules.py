@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,8 +23,8 @@ class RunningNorm(nn.Module):
 
     weight: torch.Tensor | None
     bias: torch.Tensor | None
-    running_mean: torch.Tensor | None
-    running_var: torch.Tensor | None
+    running_mean: Any  # a tensor or None; batch norm always has both
+    running_var: Any
 
     def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
         super().__init__()

@@ -32,9 +32,7 @@ def slide(size: int, reach: int, stride: int, policy: str, pad: int) -> int:
 def windows(height: int, width: int, descriptor: WindowDescriptor) -> tuple[int, int]:
     """The height and width of what a sliding window gives."""
     policy = descriptor.paddingPolicy
-    sizes = zip(
-        (height, width), reaches(descriptor), descriptor.strides, (policy.sizes.y, policy.sizes.x), strict=True
-    )
+    sizes = zip((height, width), reaches(descriptor), descriptor.strides, (policy.sizes.y, policy.sizes.x), strict=True)
     high, wide = (slide(size, reach, stride, policy.name, pad) for size, reach, stride, pad in sizes)
     return high, wide
 

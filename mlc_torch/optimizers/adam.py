@@ -69,9 +69,7 @@ class MLCAdamOptimizer(_Adam):
     """Adam; L2 regularization joins the gradient."""
 
     @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
-    @declare(
-        f"init({_DESCRIPTOR}, {_BETAS}, timeStep: Int)", "optimizerWithDescriptor:beta1:beta2:epsilon:timeStep:"
-    )
+    @declare(f"init({_DESCRIPTOR}, {_BETAS}, timeStep: Int)", "optimizerWithDescriptor:beta1:beta2:epsilon:timeStep:")
     @declare(
         f"init({_DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
         "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",

@@ -61,9 +61,11 @@ def in_float64(case: Case, training: bool) -> tuple[list[torch.Tensor], list[tor
     leaves = [named[leaf] for leaf in case.plan.leaves]
     wanted = [sources[slot] for slot in case.plan.wanted]
     roots = [r for r in results if r.requires_grad]
-    gradients = torch.autograd.grad(
-        roots, [*leaves, *wanted], [torch.ones_like(r) for r in roots], allow_unused=True
-    ) if roots and (leaves or wanted) else [None] * (len(leaves) + len(wanted))
+    gradients = (
+        torch.autograd.grad(roots, [*leaves, *wanted], [torch.ones_like(r) for r in roots], allow_unused=True)
+        if roots and (leaves or wanted)
+        else [None] * (len(leaves) + len(wanted))
+    )
     return [r.detach() for r in results], list(gradients)
 
 

@@ -23,7 +23,11 @@ def test_the_fast_gear_agrees_with_the_plain_one(record, torch_device):
             buffer.copy_(old)
         values = [v.clone() for v in gear.forward(feeds, ())]
         gradients, wanted = gear.gradient(()) if differentiates else ([], [])
-        return values, [None if g is None else g.clone() for g in (*gradients, *wanted)], [b.clone() for b in plan.buffers]
+        return (
+            values,
+            [None if g is None else g.clone() for g in (*gradients, *wanted)],
+            [b.clone() for b in plan.buffers],
+        )
 
     plain = run(Plain(plan, record.training, differentiates))
     if torch_device.type == "cuda":

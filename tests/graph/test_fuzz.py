@@ -193,7 +193,7 @@ def others(draw, layer, source: MLCTensor, tensors: list[MLCTensor]):
     if draw(st.integers(0, 9)) == 0:
         return draw(st.lists(st.sampled_from(tensors), max_size=2))
     if isinstance(layer, MLCGatherLayer):
-        return [MLCTensor(shape=[2], data=memory([2], MLCDataType.int32), dataType=MLCDataType.int32)]
+        return [MLCTensor(shape=[2], fillWithData=0, dataType=MLCDataType.int32)]
     if isinstance(layer, (MLCMatMulLayer, MLCConcatenationLayer, MLCSelectionLayer)):
         return [draw(st.sampled_from([source, *tensors]))] * (1 + isinstance(layer, MLCSelectionLayer))
     if isinstance(layer, MLCArithmeticLayer):
@@ -257,7 +257,7 @@ QUICK = settings(
 def not_torch_s_fault() -> bool:
     """A graph that compiled runs on data that fits, but for what torch has no kernels for: half precision on the CPU."""
     said = str(last_refusal())
-    return "torch cannot compute" not in said or "'Half'" in said or "'Bool'" in said or "'Int'" in said
+    return "torch cannot compute" not in said or "Half" in said
 
 
 def feeds(draw, tensors) -> dict[str, MLCTensorData]:

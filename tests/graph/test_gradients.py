@@ -525,3 +525,19 @@ def test_gradient_tensors_that_were_let_go_are_not_filled():
     gc.collect()
     program.training.resultGradientTensors(for_=program.layers[0])
     assert len(program.training._unfilled) <= 2 and program.execute()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, ValueError, KeyError])
+def test_what_a_hook_raises_is_the_program_s_own(error):
+    program = regression(widths=(6, 5, 3))
+    plain = regression(widths=(6, 5, 3))
+    assert program.compile() and plain.compile()
+
+    def hook(*_):
+        raise error("in the hook")
+
+    handle = program.layers[0].module.register_forward_hook(hook)
+    with pytest.raises(error, match="in the hook"):
+        program.execute()
+    handle.remove()
+    assert program.step() == plain.step() and program.phases() and program.update()

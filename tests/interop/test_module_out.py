@@ -354,6 +354,7 @@ def test_torch_compile(backend):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, while it loads
 def test_torch_compile_with_inductor():
     module = Classifier().graph.to_module().eval()
     x = torch.from_numpy(numbers(BATCH, INPUTS))

@@ -84,15 +84,25 @@ def _record(kind: Kind, a: float, b: float) -> Record:
         [_X],
         _X.shape,
         lambda x: FORMULAS[kind](x, a, b),
-        objc=lambda: MLCActivationLayer.layerWithDescriptor_(MLCActivationDescriptor.descriptorWithType_a_b_(kind, a, b)),
+        objc=lambda: MLCActivationLayer.layerWithDescriptor_(
+            MLCActivationDescriptor.descriptorWithType_a_b_(kind, a, b)
+        ),
         atol=1e-6,
     )
 
 
 def _factory(name, make, objc, kind, a=1.0, b=1.0, module=None) -> Record:
     x = values(2, 3, 4, 5, low=-4, high=4)
-    return Record(f"factory {name}", make, [x], x.shape, lambda x: FORMULAS[kind](x, a, b), objc=objc, module=module,
-                  gradient=False)
+    return Record(
+        f"factory {name}",
+        make,
+        [x],
+        x.shape,
+        lambda x: FORMULAS[kind](x, a, b),
+        objc=objc,
+        module=module,
+        gradient=False,
+    )
 
 
 L = MLCActivationLayer
@@ -100,9 +110,16 @@ RECORDS = [_record(kind, a, b) for kind in Kind for a, b in _NUMBERS.get(kind, [
     _factory("relu", lambda: L.relu, lambda: L.reluLayer(), Kind.relu, 0, module=nn.ReLU),
     _factory("relu6", lambda: L.relu6, lambda: L.relu6Layer(), Kind.relun, 0, 6, module=ours.ReLUN),
     _factory("leakyReLU", lambda: L.leakyReLU, lambda: L.leakyReLULayer(), Kind.relu, 0.01, module=nn.LeakyReLU),
-    _factory("leakyReLU(negativeSlope)", lambda: L.leakyReLU(negativeSlope=0.2),
-             lambda: L.leakyReLULayerWithNegativeSlope_(0.2), Kind.relu, 0.2),
-    _factory("linear", lambda: L.linear(scale=2, bias=-1), lambda: L.linearLayerWithScale_bias_(2, -1), Kind.linear, 2, -1),
+    _factory(
+        "leakyReLU(negativeSlope)",
+        lambda: L.leakyReLU(negativeSlope=0.2),
+        lambda: L.leakyReLULayerWithNegativeSlope_(0.2),
+        Kind.relu,
+        0.2,
+    ),
+    _factory(
+        "linear", lambda: L.linear(scale=2, bias=-1), lambda: L.linearLayerWithScale_bias_(2, -1), Kind.linear, 2, -1
+    ),
     _factory("sigmoid", lambda: L.sigmoid, lambda: L.sigmoidLayer(), Kind.sigmoid, module=nn.Sigmoid),
     _factory("hardSigmoid", lambda: L.hardSigmoid, lambda: L.hardSigmoidLayer(), Kind.hardSigmoid, 0.2, 0.5),
     _factory("tanh", lambda: L.tanh, lambda: L.tanhLayer(), Kind.tanh, module=nn.Tanh),
@@ -117,16 +134,29 @@ RECORDS = [_record(kind, a, b) for kind in Kind for a, b in _NUMBERS.get(kind, [
     _factory("selu", lambda: L.selu, lambda: L.seluLayer(), Kind.selu, module=nn.SELU),
     _factory("celu", lambda: L.celu, lambda: L.celuLayer(), Kind.celu, module=nn.CELU),
     _factory("celu(a)", lambda: L.celu(a=2), lambda: L.celuLayerWithA_(2), Kind.celu, 2),
-    _factory("hardShrink", lambda: L.hardShrink, lambda: L.hardShrinkLayer(), Kind.hardShrink, 0.5, module=nn.Hardshrink),
+    _factory(
+        "hardShrink", lambda: L.hardShrink, lambda: L.hardShrinkLayer(), Kind.hardShrink, 0.5, module=nn.Hardshrink
+    ),
     _factory("hardShrink(a)", lambda: L.hardShrink(a=1), lambda: L.hardShrinkLayerWithA_(1), Kind.hardShrink, 1),
-    _factory("softShrink", lambda: L.softShrink, lambda: L.softShrinkLayer(), Kind.softShrink, 0.5, module=nn.Softshrink),
+    _factory(
+        "softShrink", lambda: L.softShrink, lambda: L.softShrinkLayer(), Kind.softShrink, 0.5, module=nn.Softshrink
+    ),
     _factory("softShrink(a)", lambda: L.softShrink(a=1), lambda: L.softShrinkLayerWithA_(1), Kind.softShrink, 1),
     _factory("tanhShrink", lambda: L.tanhShrink, lambda: L.tanhShrinkLayer(), Kind.tanhShrink, module=nn.Tanhshrink),
-    _factory("threshold", lambda: L.threshold(0.6, replacement=-1),
-             lambda: L.thresholdLayerWithThreshold_replacement_(0.6, -1), Kind.threshold, 0.6, -1, module=nn.Threshold),
+    _factory(
+        "threshold",
+        lambda: L.threshold(0.6, replacement=-1),
+        lambda: L.thresholdLayerWithThreshold_replacement_(0.6, -1),
+        Kind.threshold,
+        0.6,
+        -1,
+        module=nn.Threshold,
+    ),
     _factory("gelu", lambda: L.gelu, lambda: L.geluLayer(), Kind.gelu, module=nn.GELU),
     _factory("hardSwish", lambda: L.hardSwish, lambda: L.hardSwishLayer(), Kind.hardSwish, module=nn.Hardswish),
-    _factory("clamp", lambda: L.clamp(min=-1, max=2), lambda: L.clampLayerWithMinValue_maxValue_(-1, 2), Kind.clamp, -1, 2),
+    _factory(
+        "clamp", lambda: L.clamp(min=-1, max=2), lambda: L.clampLayerWithMinValue_maxValue_(-1, 2), Kind.clamp, -1, 2
+    ),
 ]
 
 REFUSALS = [

@@ -68,8 +68,20 @@ def spread(x, w, b, strides, dilation, groups, policy, pad):
     return y + (0 if b is None else np.reshape(b, (1, -1, 1, 1)))
 
 
-def convolution(name, x, out, kernel, result, strides=(1, 1), dilation=(1, 1), groups=1, padding=Padding.same,
-                kind=Kind.standard, biased=True, **kw) -> Record:
+def convolution(
+    name,
+    x,
+    out,
+    kernel,
+    result,
+    strides=(1, 1),
+    dilation=(1, 1),
+    groups=1,
+    padding=Padding.same,
+    kind=Kind.standard,
+    biased=True,
+    **kw,
+) -> Record:
     ins = x[1]
     per = 1 if kind is Kind.depthwise else ins // groups
     w, b = values(out, per, *kernel, seed=1), values(out, seed=2) if biased else None
@@ -78,7 +90,9 @@ def convolution(name, x, out, kernel, result, strides=(1, 1), dilation=(1, 1), g
         real = ins if kind is Kind.depthwise else groups
         if kind is Kind.transposed:
             return spread(source, w.astype(float), b, strides, dilation, real, padding.name, padding.sizes)
-        pads = [pads_of(*a, padding.name, p) for *a, p in zip(x[2:], kernel, strides, dilation, padding.sizes, strict=True)]
+        pads = [
+            pads_of(*a, padding.name, p) for *a, p in zip(x[2:], kernel, strides, dilation, padding.sizes, strict=True)
+        ]
         return correlate(source, w.astype(float), b, strides, dilation, real, pads)
 
     def layer(made):
@@ -89,9 +103,18 @@ def convolution(name, x, out, kernel, result, strides=(1, 1), dilation=(1, 1), g
 
     return Record(
         name,
-        lambda: layer(MLCConvolutionDescriptor(
-            type=kind, kernelSizes=kernel, inputFeatureChannelCount=ins, outputFeatureChannelCount=out,
-            groupCount=groups, strides=strides, dilationRates=dilation, paddingPolicy=padding)),
+        lambda: layer(
+            MLCConvolutionDescriptor(
+                type=kind,
+                kernelSizes=kernel,
+                inputFeatureChannelCount=ins,
+                outputFeatureChannelCount=out,
+                groupCount=groups,
+                strides=strides,
+                dilationRates=dilation,
+                paddingPolicy=padding,
+            )
+        ),
         [values(*x)],
         result,
         reference,
@@ -102,7 +125,8 @@ def convolution(name, x, out, kernel, result, strides=(1, 1), dilation=(1, 1), g
                 kind, kernel, ins, out, groups, strides, dilation, padding.rawValue, list(padding.sizes)
             ),
         ),
-        rtol=1e-4, atol=1e-5,
+        rtol=1e-4,
+        atol=1e-5,
         **kw,
     )
 
@@ -116,30 +140,50 @@ RECORDS = [
     convolution("same, dilated", (1, 2, 6, 7), 2, (3, 2), (1, 2, 6, 7), dilation=(2, 3)),
     convolution("same, kernel larger than image", (1, 1, 2, 3), 2, (5, 5), (1, 2, 2, 3)),
     convolution("valid", (2, 2, 6, 5), 3, (3, 2), (2, 3, 4, 4), padding=Padding.valid, module=nn.Conv2d),
-    convolution("valid, strided, dilated", (1, 2, 9, 8), 2, (3, 3), (1, 2, 3, 2), (2, 3), (2, 2), padding=Padding.valid),
+    convolution(
+        "valid, strided, dilated", (1, 2, 9, 8), 2, (3, 3), (1, 2, 3, 2), (2, 3), (2, 2), padding=Padding.valid
+    ),
     convolution("sized", (1, 2, 4, 5), 2, (3, 3), (1, 2, 4, 9), padding=Padding.sized(y=1, x=3), module=nn.Conv2d),
     convolution("sized, strided", (1, 3, 5, 6), 2, (2, 4), (1, 2, 4, 3), (2, 3), padding=Padding.sized(y=2, x=2)),
     convolution("grouped", (2, 4, 5, 5), 6, (3, 3), (2, 6, 5, 5), groups=2),
     convolution("grouped, strided same", (1, 6, 5, 4), 3, (2, 2), (1, 3, 3, 2), (2, 2), groups=3),
     convolution("depthwise", (2, 3, 5, 4), 3, (3, 3), (2, 3, 5, 4), kind=Kind.depthwise),
     convolution("depthwise, multiplier 2", (1, 3, 5, 4), 6, (3, 2), (1, 6, 3, 2), (2, 2), kind=Kind.depthwise),
-    convolution("transposed same", (1, 3, 3, 4), 2, (3, 3), (1, 2, 6, 8), (2, 2), kind=Kind.transposed,
-                module=TransposedConv2d),
+    convolution(
+        "transposed same", (1, 3, 3, 4), 2, (3, 3), (1, 2, 6, 8), (2, 2), kind=Kind.transposed, module=TransposedConv2d
+    ),
     convolution("transposed same, even", (2, 2, 3, 3), 4, (4, 4), (2, 4, 6, 6), (2, 2), kind=Kind.transposed),
-    convolution("transposed same, kernel below stride", (1, 2, 3, 3), 2, (2, 1), (1, 2, 9, 9), (3, 3), kind=Kind.transposed),
-    convolution("transposed valid", (1, 2, 3, 4), 3, (3, 2), (1, 3, 7, 8), (2, 2), kind=Kind.transposed, padding=Padding.valid),
-    convolution("transposed sized, dilated", (1, 2, 4, 3), 2, (3, 3), (1, 2, 6, 5), (1, 1), (2, 2),
-                kind=Kind.transposed, padding=Padding.sized(y=1, x=1)),
+    convolution(
+        "transposed same, kernel below stride", (1, 2, 3, 3), 2, (2, 1), (1, 2, 9, 9), (3, 3), kind=Kind.transposed
+    ),
+    convolution(
+        "transposed valid", (1, 2, 3, 4), 3, (3, 2), (1, 3, 7, 8), (2, 2), kind=Kind.transposed, padding=Padding.valid
+    ),
+    convolution(
+        "transposed sized, dilated",
+        (1, 2, 4, 3),
+        2,
+        (3, 3),
+        (1, 2, 6, 5),
+        (1, 1),
+        (2, 2),
+        kind=Kind.transposed,
+        padding=Padding.sized(y=1, x=1),
+    ),
     convolution("transposed grouped", (1, 4, 3, 3), 6, (3, 3), (1, 6, 6, 6), (2, 2), groups=2, kind=Kind.transposed),
 ]
 
 
 def _plain(**kw):
-    return MLCConvolutionDescriptor(**{"kernelSizes": (3, 3), "inputFeatureChannelCount": 2, "outputFeatureChannelCount": 4} | kw)
+    return MLCConvolutionDescriptor(
+        **{"kernelSizes": (3, 3), "inputFeatureChannelCount": 2, "outputFeatureChannelCount": 4} | kw
+    )
 
 
 def _layer(descriptor=None, weights=(1, 8, 3, 3), biases=(1, 4, 1, 1)):
-    return MLCConvolutionLayer(weights=tensor(values(*weights)), biases=tensor(values(*biases)), descriptor=descriptor or _plain())
+    return MLCConvolutionLayer(
+        weights=tensor(values(*weights)), biases=tensor(values(*biases)), descriptor=descriptor or _plain()
+    )
 
 
 REFUSALS = [
@@ -152,5 +196,10 @@ REFUSALS = [
     Refusal("depthwise multiple", lambda: _plain(type=Kind.depthwise, outputFeatureChannelCount=3), "multiple"),
     Refusal("channels", _layer, "3 channels", [((1, 3, 5, 5), "float32")]),
     Refusal("rank", _layer, "[batch, channels, height, width]", [((2, 5, 5), "float32")]),
-    Refusal("window does not fit", lambda: _layer(_plain(paddingPolicy=Padding.valid)), "does not fit", [((1, 2, 2, 2), "float32")]),
+    Refusal(
+        "window does not fit",
+        lambda: _layer(_plain(paddingPolicy=Padding.valid)),
+        "does not fit",
+        [((1, 2, 2, 2), "float32")],
+    ),
 ]

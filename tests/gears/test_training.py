@@ -1,0 +1,102 @@
+"""Whole graphs in training: every gear against the plain one, step by step and left to run."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from tests.gears.plans import mlc_device, no_further
+from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, step, train, training_graph, with_dropout
+
+STEPS = 20
+
+
+def _tensors(network):
+    return [t._cell.value for t in (*network.parameters, *network.statistics)]
+
+
+def _exact_gradients(session, feeds):
+    """The gradients of the same modules in float64, under plain autograd."""
+    plan = session.plan
+    twins: dict[int, torch.nn.Module] = {}
+    env = {i: (f.cpu().double() if f.is_floating_point() else f.cpu()) for i, f in enumerate(feeds)}
+    for s in plan.steps:
+        twin = twins.setdefault(id(s.module), copy.deepcopy(s.module).cpu().double().train())
+        made = twin(*(env[i] for i in s.sources))
+        env.update(zip(s.results, made if isinstance(made, tuple) else [made], strict=True))
+    named = {}
+    for s in plan.steps:
+        named |= dict(zip(map(id, s.module.parameters()), twins[id(s.module)].parameters(), strict=True))
+    leaves = [named[id(leaf)] for leaf in plan.leaves]
+    found = torch.autograd.grad(sum(env[slot].sum() for slot in plan.losses), leaves, allow_unused=True)
+    totals = iter(found)
+    return [sum(next(totals).reshape(t.cell.shape) for _ in t.uses) for t in plan.trained]
+
+
+@pytest.mark.parametrize("make", [g for g in GRAPHS if g is not with_dropout], ids=lambda g: g.__name__)
+def test_each_step_from_the_plain_gear_s_state(make, torch_device):
+    """Each of 20 steps starts from the plain gear's parameters; its gradients are held to a float64 run."""
+    device = mlc_device(torch_device)
+    plain_network, fast_network = make(), make()
+    plain, fast = training_graph(plain_network, device, PLAIN), training_graph(fast_network, device)
+    for number in range(STEPS):
+        with torch.no_grad():
+            for mine, theirs in zip(_tensors(fast_network), _tensors(plain_network), strict=True):
+                mine.copy_(theirs)
+        for graph, network in ((plain, plain_network), (fast, fast_network)):
+            data = batch(network, number)
+            tensors = {"x": network.source, "y": next(iter(graph._labels.values()))}
+            cells = {name: t if name == "x" else type(network.source)._of(t) for name, t in tensors.items()}
+            assert graph.bindAndWriteData(data, forInputs=cells, to=device, synchronous=True)
+            if graph is plain:
+                session = plain._ready()
+                exact = _exact_gradients(session, [c.value for c in session.plan.cells[: session.plan.fed_count]])
+            assert graph.executeForward(batchSize=0)
+            assert graph.executeGradient(batchSize=0)
+        assert plain._last.gear.name == "plain"
+        assert fast._last.gear.name == ("captured" if torch_device.type == "cuda" else "planned")
+        for mine, theirs, true in zip(fast._last.gradients, plain._last.gradients, exact, strict=True):
+            assert no_further(mine, theirs, true)
+        assert plain.executeOptimizerUpdate()
+        assert fast.executeOptimizerUpdate()
+
+
+@pytest.mark.parametrize("make", [g for g in GRAPHS if g is not convolutional], ids=lambda g: g.__name__)
+def test_free_running_trajectories_agree(make, torch_device):
+    """Without batch norm, with SGD: twenty steps side by side, dropout included."""
+    device = mlc_device(torch_device)
+    plain, fast = (train(make, STEPS, options, device, kind="sgd") for options in (PLAIN, ()))
+    for mine, theirs in zip(fast, plain, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda g: g.__name__)
+def test_the_same_program_gives_the_same_numbers(make, torch_device):
+    """Run after run, bit by bit."""
+    first, second = (train(make, 5, device=mlc_device(torch_device)) for _ in range(2))
+    for a, b in zip(first, second, strict=True):
+        if torch_device.type == "cpu":
+            assert torch.equal(a, b)
+        else:
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+
+
+def test_one_call_and_three_phases_give_the_same(torch_device):
+    from tests.gears.training import perceptron
+
+    device = mlc_device(torch_device)
+    one, three = perceptron(), perceptron()
+    at_once, by_phase = training_graph(one, device), training_graph(three, device)
+    labels = type(three.source)._of(next(iter(by_phase._labels.values())))
+    for number in range(5):
+        step(at_once, batch(one, number))
+        by_phase.bindAndWriteData(
+            batch(three, number), forInputs={"x": three.source, "y": labels}, to=device, synchronous=True
+        )
+        assert by_phase.executeForward(batchSize=0)
+        assert by_phase.executeGradient(batchSize=0)
+        assert by_phase.executeOptimizerUpdate()
+    for a, b in zip(one.parameters, three.parameters, strict=True):
+        assert torch.equal(a.torch, b.torch)
