@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 from mlc_torch.descriptors import *  # noqa: F403
 from mlc_torch.device import MLCDevice, MLCPlatform
 from mlc_torch.enums import *  # noqa: F403
@@ -22,3 +24,10 @@ __version__ = "0.1.0"
 
 __all__ = sorted(name for name in globals() if name.startswith("MLC"))
 __all__ += ["last_refusal", "strict", "unwrap"]
+
+
+def __getattr__(name: str) -> object:
+    """``mlc_torch.interop``, ``mlc_torch.testing`` and ``mlc_torch.objc`` load when they are first used."""
+    if name in ("interop", "objc", "testing"):
+        return importlib.import_module(f"mlc_torch.{name}")
+    raise AttributeError(f"module 'mlc_torch' has no attribute {name!r}")

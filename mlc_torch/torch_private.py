@@ -19,6 +19,7 @@ available: dict[str, bool] = {
     "foreach": hasattr(torch, "_foreach_mul"),
     "engine": hasattr(torch.autograd.Variable, "_execution_engine"),
     "inductor": True,
+    "own_conv": hasattr(torch.ops.aten, "_slow_conv2d_backward"),
 }
 
 
@@ -153,3 +154,26 @@ def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Seque
     ):
         compiled = compile_fx_inner(graph, examples)
     return getattr(compiled, "current_callable", None) or compiled
+
+
+def own_conv_forward(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Any, padding: Any
+) -> torch.Tensor:
+    """A plain convolution by torch's own kernel, whatever library it would choose."""
+    if not available["own_conv"]:
+        return torch.conv2d(x, weight, bias, stride, padding)
+    return torch.ops.aten._slow_conv2d_forward(x, weight, weight.shape[2:], bias, stride, padding)
+
+
+def own_conv_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, by_x: bool, by_weight: bool
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The gradients of a plain convolution by torch's own kernel."""
+    if not available["own_conv"]:
+        found = [
+            torch.nn.grad.conv2d_input(x.shape, weight, grad, stride, padding) if by_x else None,
+            torch.nn.grad.conv2d_weight(x, weight.shape, grad, stride, padding) if by_weight else None,
+        ]
+        return found[0], found[1]
+    by = [by_x, by_weight, False]
+    return torch.ops.aten._slow_conv2d_backward.output_mask(grad, x, weight, weight.shape[2:], stride, padding, by)[:2]

@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.emit import emit
+from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.plain import Gradients
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
@@ -25,7 +26,9 @@ class Planned:
         self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
     ) -> None:
         self.plan, self.why = plan, ""
-        self._split(simplify(record(plan, feeds, constants, injected, training, differentiates)))
+        recording = simplify(record(plan, feeds, constants, injected, training, differentiates))
+        choose_kernels([*recording.forward, *recording.backward], plan.device)
+        self._split(recording)
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)

@@ -1,4 +1,4 @@
-"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes."""
+"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes, dense layers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ def simplify(recording: Recording) -> Recording:
         if shorter is not None:
             node.replace_all_uses_with(shorter)
             replaced[node] = shorter
+    for node in recording.graph.nodes:
+        _as_linear(node)
     recording.graph.eliminate_dead_code()
     alive = set(recording.graph.nodes)
 
@@ -40,6 +42,15 @@ def simplify(recording: Recording) -> Recording:
         [renamed(n) for n in recording.wanted],
         recording.draws,
     )
+
+
+def _as_linear(node: fx.Node) -> None:
+    """A product with a transposed weight is one call of torch's, not two."""
+    if node.target is not aten.addmm.default or len(node.args) != 3 or node.kwargs:
+        return
+    bias, x, transposed = node.args
+    if isinstance(transposed, fx.Node) and transposed.target is aten.t.default:
+        node.target, node.args = torch._C._nn.linear, (x, transposed.args[0], bias)
 
 
 def _shorter(node: fx.Node) -> fx.Node | None:

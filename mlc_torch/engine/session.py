@@ -145,7 +145,8 @@ class Session:
         ]
         try:
             if plan.device.type == "cuda":
-                return Captured(plan, feeds, constants, injected, training, differentiates, self.updater)
+                updater = self.updater if self.updater is not None and self.updater.optimizer.replayable else None
+                return Captured(plan, feeds, constants, injected, training, differentiates, updater)
             feeds = [f.to(plan.device) for f in feeds]
             return Planned(plan, feeds, constants, injected, training, differentiates)
         except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being captured, it still runs
@@ -187,7 +188,7 @@ class Session:
     def update(self, optimizer: MLCOptimizer) -> None:
         if self.updater is None or self.updater.optimizer is not optimizer:
             self.updater = Updater(optimizer, self.plan.trained, self.plan.device)
-        if isinstance(self.gear, Captured):
+        if isinstance(self.gear, Captured) and optimizer.replayable:
             self.gear.update(self.updater)
         else:
             self.updater.begin()

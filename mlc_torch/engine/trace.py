@@ -18,6 +18,7 @@ from torch import fx
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mlc_torch.engine.kernels import prefers_channels_last
 from mlc_torch.engine.plain import run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.layers.noise import Noise
@@ -92,7 +93,7 @@ def record(
             stack.enter_context(noise.overheard(overhear))
         stack.enter_context(torch.set_grad_enabled(differentiates))
         stack.enter_context(recorder)
-        env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in))
+        env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in, plan.device))
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
         forward = list(recorder.graph.nodes)
         gradients: list[Any] = []
@@ -117,17 +118,22 @@ def record(
     )
 
 
-def functional(stand_in: dict[int, torch.Tensor]) -> Callable[[Step, list[torch.Tensor]], Any]:
+def functional(
+    stand_in: dict[int, torch.Tensor], device: torch.device
+) -> Callable[[Step, list[torch.Tensor]], Any]:
     """Calls a module with other tensors in place of its own."""
 
     def call(step: Step, sources: list[torch.Tensor]) -> Any:
         own = {n: stand_in[id(t)] for n, t in (*step.module.named_parameters(), *step.module.named_buffers())}
+        if prefers_channels_last(step.module, device):
+            own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
         return functional_call(step.module, own, tuple(sources))
 
     return call
 
 
 _UNFIT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
+_LAYOUT_MATTERS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default}
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 
@@ -188,6 +194,9 @@ class _Recorder(TorchDispatchMode):
             self._know(made, nodes[0])
             return made
         node = self.graph.call_function(func, tuple(nodes), named)
+        if func in _LAYOUT_MATTERS:
+            node.meta["strides"] = _strides(made)
+            node.meta["source_shape"] = tuple(args[0].shape)
         if isinstance(made, torch.Tensor):
             self._know(made, node)
         elif isinstance(made, (tuple, list)):
@@ -208,6 +217,12 @@ def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
     given = dict(zip(names, args, strict=False)) | kwargs
     rates = [name for name in ("dropout_p", "dropout") if name in names]
     return bool(rates) and not any(given.get(name, 0.0) for name in rates)
+
+
+def _strides(made: Any) -> Any:
+    if isinstance(made, (tuple, list)):
+        return tuple(_strides(part) for part in made)
+    return made.stride() if isinstance(made, torch.Tensor) else None
 
 
 def _where(tensor: torch.Tensor) -> Any:

@@ -85,16 +85,13 @@ def probabilities_of(nodes: Sequence[Node]) -> list[Cell]:
     for node in nodes:
         if _kind(node.layer) in _PROBABILITIES:
             before = made_by.get(id(node.sources[0]))
-            if before is None or not isinstance(before.layer, MLCSoftmaxLayer):
-                found.append(node.sources[0])
-            elif before.layer.operation is not MLCSoftmaxOperation.softmax:
+            softmax = before.layer if before is not None and isinstance(before.layer, MLCSoftmaxLayer) else None
+            if softmax is None or softmax.operation is not MLCSoftmaxOperation.softmax:
                 found.append(node.sources[0])
     return found
 
 
-def advise_on_values(
-    warned: set[str], nodes: Sequence[Node], value_of: Callable[[Cell], torch.Tensor | None]
-) -> None:
+def advise_on_values(warned: set[str], nodes: Sequence[Node], value_of: Callable[[Cell], torch.Tensor | None]) -> None:
     """What the values of a first run show: cross-entropy on what are no probabilities."""
     warned.add(VALUES_SEEN)
     for cell in probabilities_of(nodes):

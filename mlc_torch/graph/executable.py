@@ -26,7 +26,7 @@ from mlc_torch.graph.profile import Profile
 from mlc_torch.graph.sequences import with_lengths
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
-from mlc_torch.tensor import Cell, MLCTensor, MLCTensorData
+from mlc_torch.tensor import Cell, MLCTensor
 from mlc_torch.tensor.cell import newest_change
 
 _CPU = torch.device("cpu")
@@ -64,10 +64,11 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         return in_order([node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes)
 
     def _changed(self) -> None:
-        self._sessions, self._samples = {}, None
+        self._sessions = {}
+        self._samples: int | None = None
 
     def _names(self) -> dict[int, tuple[str, str]]:
-        declared = [*self._fed(), ("output", self._outputs)]
+        declared = [*self._declared(), ("output", self._outputs)]
         return {id(cell): (kind, name) for kind, cells in declared for name, cell in cells.items()}
 
     # Seeing it (ours)
@@ -157,8 +158,10 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         A tensor that was declared and that no node reads needs no data.
         """
         read = {id(c) for node in self._planned_nodes(variant) for c in node.reads}
-        kinds = (("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights))
-        return [(kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in kinds]
+        return [(kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in self._declared()]
+
+    def _declared(self) -> list[tuple[str, Mapping[str, Cell]]]:
+        return [("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights)]
 
     def _fed_cells(self, variant: str = "") -> list[Cell]:
         return [cell for _, cells in self._fed(variant) for cell in cells.values()]
@@ -228,7 +231,9 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         for cell in (use.cell for layer in unique_layers(nodes) for use in layer.parameter_uses):
             if cell.value is None or cell.value.device != target:
                 where = cell.value.device if cell.value is not None else "the host"
-                refuse(f"tensor {cell.label!r} now lives on {where}, the graph was compiled for {target}; compile it again")
+                refuse(
+                    f"tensor {cell.label!r} now lives on {where}, the graph was compiled for {target}; compile it again"
+                )
 
     # Feeding
 
@@ -256,12 +261,12 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     def _publish(self, session: Session, feeds: Sequence[torch.Tensor]) -> Cell:
         """Give the readable tensors their values; gives the one that the handler gets."""
-        device, borrowed = self._device, session.plan.device.type == "cpu"
-        if borrowed:
+        device, lent = self._device, set()
+        if session.plan.device.type == "cpu":
             # A reshaped or untouched input is the caller's own memory, which the caller may use again after the call.
             lent = {t.untyped_storage().data_ptr() for t in (*feeds, *session.constants())}
         for cell, value in zip(session.readable, session.values, strict=True):
-            if borrowed and value.untyped_storage().data_ptr() in lent:
+            if lent and value.untyped_storage().data_ptr() in lent:
                 value = value.clone()
             cell.publish(value if value.shape == cell.shape else _into_full(cell, value), device)
         return session.result
@@ -304,7 +309,8 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                     for cell, target in targets:
                         fill(target, cell.value)
                     if handler is not None and result is not None and len(self._users) > 1:
-                        result = result.frozen(result.value)  # another thread may run the graph before the handler reads
+                        # Another thread may run the graph before the handler reads.
+                        result = result.frozen(result.value)
                 else:
                     queued = Queued(device, result, targets, handler, clock)
         except MLCRefusal as why:
@@ -314,9 +320,9 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             self._broke_off()
             if not is_torch_s(error):
                 raise
-            why = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}")
-            refused(handler, why, f"{type(self).__name__}.{member}")
-            raise why from error
+            refusal = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}")
+            refused(handler, refusal, f"{type(self).__name__}.{member}")
+            raise refusal from error
         if queued is not None:
             return queued.finish(self._queue, bool(bits & _SYNCHRONOUS))
         if handler is not None:
@@ -327,7 +333,9 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
 def _standing_cells(nodes: list[Node], plan: Plan) -> list[Cell]:
     """The tensors whose memory a session rests on."""
-    cells = [c for layer in unique_layers(nodes) for c in (*(u.cell for u in layer.parameter_uses), *layer.buffer_cells)]
+    cells = [
+        c for layer in unique_layers(nodes) for c in (*(u.cell for u in layer.parameter_uses), *layer.buffer_cells)
+    ]
     cells += [t.cell for t in plan.trained]
     return list({id(c): c for c in cells}.values())
 

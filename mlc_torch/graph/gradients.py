@@ -24,7 +24,9 @@ class GradientGraph(ExecutableGraph):
 
     # Asking
 
-    @declare("gradientData(forParameter parameter: MLCTensor, layer: MLCLayer) -> Data?", "gradientDataForParameter:layer:")
+    @declare(
+        "gradientData(forParameter parameter: MLCTensor, layer: MLCLayer) -> Data?", "gradientDataForParameter:layer:"
+    )
     def _gradient_data(self, parameter, layer):
         """The parameter's gradient as bytes in its own layout, after separate forward and gradient calls."""
         session = self._separate_session()

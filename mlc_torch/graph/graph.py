@@ -176,7 +176,9 @@ class MLCGraph(MLCObject):
 
     # Data
 
-    @declare(f"bindAndWriteData({_BIND}, synchronous: Bool) -> Bool", "bindAndWriteData:forInputs:toDevice:synchronous:")
+    @declare(
+        f"bindAndWriteData({_BIND}, synchronous: Bool) -> Bool", "bindAndWriteData:forInputs:toDevice:synchronous:"
+    )
     @declare(
         f"bindAndWriteData({_BIND}, batchSize: Int, synchronous: Bool) -> Bool",
         "bindAndWriteData:forInputs:toDevice:batchSize:synchronous:",

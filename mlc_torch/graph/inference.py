@@ -104,7 +104,9 @@ class MLCInferenceGraph(ExecutableGraph):
             session.forward(feeds, False, False, full == batch, bool(bits & _BY_LAYER))
             return self._publish(session, feeds), targets
 
-        return self._execute("execute(inputsData:batchSize:options:completionHandler:)", options, completionHandler, work)
+        return self._execute(
+            "execute(inputsData:batchSize:options:completionHandler:)", options, completionHandler, work
+        )
 
     @declare(
         f"async execute(inputsData: {_DATA}, lossLabelsData: {_DATA}? = nil, lossLabelWeightsData: {_DATA}? = nil, "

@@ -284,7 +284,10 @@ class MLCTrainingGraph(GradientGraph):
             work,
         )
 
-    @declare(f"executeForward(batchSize: Int, {_OPTIONS}, {_HANDLER}", "executeForwardWithBatchSize:options:completionHandler:")
+    @declare(
+        f"executeForward(batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        "executeForwardWithBatchSize:options:completionHandler:",
+    )
     @declare(
         f"executeForward(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
         "executeForwardWithBatchSize:options:outputsData:completionHandler:",
@@ -313,7 +316,10 @@ class MLCTrainingGraph(GradientGraph):
 
         return self._execute("executeForward(batchSize:options:completionHandler:)", options, completionHandler, work)
 
-    @declare(f"executeGradient(batchSize: Int, {_OPTIONS}, {_HANDLER}", "executeGradientWithBatchSize:options:completionHandler:")
+    @declare(
+        f"executeGradient(batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        "executeGradientWithBatchSize:options:completionHandler:",
+    )
     @declare(
         f"executeGradient(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
         "executeGradientWithBatchSize:options:outputsData:completionHandler:",

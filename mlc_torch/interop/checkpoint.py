@@ -165,7 +165,7 @@ def _optimizer_writes(
     def settle() -> None:
         optimizer.learningRate, optimizer.appliesGradientClipping = rate, clips
         if hasattr(optimizer, "timeStep"):
-            optimizer._timeStep = optimizer.__dict__["_applied"] = step
+            optimizer._timeStep = step
 
     if isinstance(optimizer, TorchOptimizer):
         own = {n.removeprefix(OPTIMIZER): t for n, t in states.items()}

@@ -34,6 +34,7 @@ class TorchOptimizer(MLCOptimizer):
     """
 
     timeStep = prop("Int")
+    replayable = False  # torch's optimizers decide on the host
 
     @prop("Float", settable=True)
     def learningRate(self):
@@ -52,7 +53,7 @@ class TorchOptimizer(MLCOptimizer):
     def _create(cls, optimizer):
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"TorchOptimizer expects a torch.optim.Optimizer, got {type(optimizer).__name__}")
-        return cls._make(optimizer=optimizer, timeStep=1, applied=1, **_NEUTRAL)
+        return cls._make(optimizer=optimizer, timeStep=1, **_NEUTRAL)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -70,10 +71,6 @@ class TorchOptimizer(MLCOptimizer):
 
     def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         """Hand each torch parameter the gradient of the memory it looks into, and let torch step."""
-        if self._timeStep == self._applied:
-            # Each update counts a step before it comes here. Work that is being recorded for replay counts none.
-            raise RuntimeError("torch's optimizers decide on the host and cannot be recorded")
-        self._applied = self._timeStep
         known = {p.data_ptr(): p for group in self._optimizer.param_groups for p in group["params"]}
         pairs = [(known[v.data_ptr()], g) for v, g in zip(params, grads, strict=True) if v.data_ptr() in known]
         if not pairs:

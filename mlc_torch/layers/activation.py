@@ -35,7 +35,9 @@ class Linear(Activation):
     """a·x + b"""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.a + self.b
+        if self.b == 0:
+            return x * self.a
+        return x + self.b if self.a == 1 else x * self.a + self.b
 
 
 class HardSigmoid(Activation):

@@ -40,6 +40,8 @@ class MLCOptimizer(MLCObject):
     regularizationType = prop("MLCRegularizationType")
     regularizationScale = prop("Float")
 
+    replayable: ClassVar[bool] = True
+    """Whether an update is the same work each time, so that a device may record and replay it."""
     decouples_decay: ClassVar[bool] = False
     """Whether L2 regularization shrinks the weights directly instead of joining the gradient."""
 

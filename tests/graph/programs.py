@@ -32,22 +32,6 @@ from tests.layers.records import tensor, values
 
 Array = np.ndarray
 
-__all__ = [
-    "Program",
-    "array",
-    "conv",
-    "cpu",
-    "data",
-    "dense",
-    "hyper",
-    "loss",
-    "on",
-    "placeholder",
-    "regression",
-    "sgd",
-]
-__all__ += ["tensor", "values"]
-
 
 def cpu() -> MLCDevice:
     return MLCDevice.cpu()
@@ -200,3 +184,35 @@ def regression(
     assert training.addInputs({"x": x}, lossLabels={"t": t})
     given = {"x": values(batch, widths[0], seed=5), "t": values(batch, widths[-1], seed=6)}
     return Program(training, graph, {"x": x}, {"t": t}, given, layers, y, device or cpu())
+
+
+# By hand
+
+
+def predictions(program, rows=slice(None)):
+    """What the first layer computes now."""
+    layer = program.layers[0]
+    return program.given["x"][rows] @ layer.weights.numpy().reshape(3, 6).T + layer.biases.numpy().ravel()
+
+
+def squared_error(program, rows=slice(None)):
+    return ((predictions(program, rows) - program.given["t"][rows]) ** 2).mean()
+
+
+def slopes(program: Program) -> dict[str, np.ndarray]:
+    """By hand, for a program of widths (6, 5, 3): the gradients of the squared error."""
+    first, second = program.layers
+    w1, b1, w2, b2 = (p.numpy().astype(float) for p in (first.weights, first.biases, second.weights, second.biases))
+    w1, w2 = w1.reshape(5, 6), w2.reshape(3, 5)
+    x, t = (program.given[n].astype(float) for n in "xt")
+    h = x @ w1.T + b1.ravel()
+    a = np.maximum(h, 0)
+    y = a @ w2.T + b2.ravel()
+    dy = 2 * (y - t) / y.size
+    da = dy @ w2
+    dh = da * (h > 0)
+    return {"x": dh @ w1, "h": dh, "a": da, "y": dy, "w1": dh.T @ x, "w2": dy.T @ a}
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)

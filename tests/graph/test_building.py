@@ -127,7 +127,7 @@ def test_one_layer_in_several_nodes_stands_once_and_shares_its_weights():
     assert graph.sourceTensors(for_=layer) == [x, first] and graph.resultTensors(for_=layer) == [first, second]
 
 
-# The helpers
+# Nodes without a layer of one's own
 
 
 def test_split_by_count_and_by_lengths(graph):

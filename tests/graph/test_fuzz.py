@@ -250,7 +250,7 @@ def in_time(seconds: int = 30):
 
 
 QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None
 )
 
 

@@ -27,6 +27,7 @@ from mlc_torch import (
 from tests.graph.programs import (
     Program,
     array,
+    close,
     cpu,
     data,
     dense,
@@ -35,30 +36,12 @@ from tests.graph.programs import (
     placeholder,
     regression,
     sgd,
+    slopes,
     tensor,
     values,
 )
 
 ALL = MLCGraphCompilationOptions.computeAllGradients
-
-
-def slopes(program: Program) -> dict[str, np.ndarray]:
-    """By hand, for a program of widths (6, 5, 3): the gradients of the squared error."""
-    first, second = program.layers
-    w1, b1, w2, b2 = (p.numpy().astype(float) for p in (first.weights, first.biases, second.weights, second.biases))
-    w1, w2 = w1.reshape(5, 6), w2.reshape(3, 5)
-    x, t = (program.given[n].astype(float) for n in "xt")
-    h = x @ w1.T + b1.ravel()
-    a = np.maximum(h, 0)
-    y = a @ w2.T + b2.ravel()
-    dy = 2 * (y - t) / y.size
-    da = dy @ w2
-    dh = da * (h > 0)
-    return {"x": dh @ w1, "h": dh, "a": da, "y": dy, "w1": dh.T @ x, "w2": dy.T @ a}
-
-
-def close(got, want):
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
 
 # Inputs
@@ -420,103 +403,6 @@ def test_one_tensor_in_many_places_adds_its_gradients(torch_device):
     close((before - array(first.weights)).reshape(3, 3) / 0.1, weights.grad.numpy())
 
 
-# Hooks
-
-
-def test_a_gradient_hook_sees_and_replaces(torch_device):
-    program = regression(widths=(6, 5, 3), device=on(torch_device))
-    first, second = program.layers
-    (h,) = program.training.resultTensors(for_=first)
-    assert program.compile()
-    seen = []
-    watching = program.training.register_gradient_hook(h, lambda g: seen.append(g.detach().cpu().numpy().copy()))
-    want = slopes(program)
-    assert program.phases()
-    close(seen[0], want["h"])
-    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
-    halving = program.training.register_gradient_hook(h, lambda g: g * 0.5)
-    assert program.phases() and len(seen) == 2
-    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"] / 2)
-    close(program.gradient_of(second.weights, second).reshape(3, 5), want["w2"])
-    halving.remove()
-    halving.remove()
-    watching.remove()
-    assert program.phases() and len(seen) == 2
-    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
-
-
-def test_a_gradient_hook_in_one_call():
-    program = regression(widths=(6, 5, 3))
-    first, _ = program.layers
-    (h,) = program.training.resultTensors(for_=first)
-    assert program.compile()
-    program.training.register_gradient_hook(h, torch.zeros_like)
-    before = array(first.weights)
-    assert program.execute()
-    np.testing.assert_array_equal(array(first.weights), before)
-
-
-def test_a_gradient_hook_needs_a_result_and_a_callable():
-    program = regression()
-    with pytest.raises(ValueError, match="not the result of a node"):
-        program.training.register_gradient_hook(program.inputs["x"], lambda g: g)
-    with pytest.raises(TypeError, match="callable"):
-        program.training.register_gradient_hook(program.result, None)
-    with pytest.raises(TypeError, match="MLCTensor"):
-        program.training.register_gradient_hook("y", lambda g: g)
-
-
-def test_hooks_on_a_layer_s_module_fire(torch_device):
-    program = regression(widths=(6, 5, 3), device=on(torch_device))
-    first, second = program.layers
-    assert program.compile()
-    plain = program.step()
-    want, seen = slopes(program), []
-    handles = [
-        first.module.register_forward_hook(lambda m, args, out: seen.append("forward")),
-        first.module.register_forward_pre_hook(lambda m, args: seen.append("before")),
-        second.module.register_full_backward_hook(lambda m, gi, go: seen.append(go[0].detach().cpu().numpy().copy())),
-    ]
-    assert program.phases()
-    assert seen[:2] == ["before", "forward"]
-    close(seen[2], want["y"])
-    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
-    assert program.execute() and len(seen) == 6
-    for handle in handles:
-        handle.remove()
-    assert program.execute() and len(seen) == 6 and program.step() < plain
-
-
-def test_a_forward_hook_may_replace_the_output():
-    program = regression(widths=(6, 5, 3))
-    assert program.compile() and program.execute()
-    handle = program.layers[1].module.register_forward_hook(lambda m, args, out: out * 0)
-    assert program.execute()
-    assert not array(program.result).any()
-    handle.remove()
-    assert program.execute() and array(program.result).any()
-
-
-def test_a_hook_on_a_parameter_fires_and_may_replace(torch_device):
-    program = regression(widths=(6, 5, 3), device=on(torch_device))
-    first, _ = program.layers
-    assert program.compile() and program.execute()
-    want, seen = slopes(program), []
-
-    def double(gradient):
-        seen.append(gradient.detach().cpu().numpy().copy())
-        return gradient * 2
-
-    handle = first.module.weight.register_hook(double)
-    assert program.phases()
-    close(seen[0].reshape(5, 6), want["w1"])
-    close(program.gradient_of(first.weights, first).reshape(5, 6), 2 * want["w1"])
-    handle.remove()
-    assert program.phases()
-    close(program.gradient_of(first.weights, first).reshape(5, 6), want["w1"])
-    assert len(seen) == 1
-
-
 def test_gradient_tensors_that_were_let_go_are_not_filled():
     program = regression(widths=(6, 5, 3))
     assert program.compile()
@@ -525,19 +411,3 @@ def test_gradient_tensors_that_were_let_go_are_not_filled():
     gc.collect()
     program.training.resultGradientTensors(for_=program.layers[0])
     assert len(program.training._unfilled) <= 2 and program.execute()
-
-
-@pytest.mark.parametrize("error", [RuntimeError, ValueError, KeyError])
-def test_what_a_hook_raises_is_the_program_s_own(error):
-    program = regression(widths=(6, 5, 3))
-    plain = regression(widths=(6, 5, 3))
-    assert program.compile() and plain.compile()
-
-    def hook(*_):
-        raise error("in the hook")
-
-    handle = program.layers[0].module.register_forward_hook(hook)
-    with pytest.raises(error, match="in the hook"):
-        program.execute()
-    handle.remove()
-    assert program.step() == plain.step() and program.phases() and program.update()

@@ -96,7 +96,7 @@ def test_inference_mode_drops_nothing_and_uses_stored_statistics():
         tensor(np.array([4, 9], np.float32), [1, 2, 1, 1]),
     )
     norm = MLCBatchNormalizationLayer(
-        featureChannelCount=2, mean=mean, variance=variance, beta=None, gamma=None, varianceEpsilon=0.0
+        featureChannelCount=2, mean=mean, variance=variance, beta=None, gamma=None, varianceEpsilon=1e-9
     )
     normal = graph.node(norm, source=x)
     inference = MLCInferenceGraph(graphObjects=[graph])

