@@ -79,6 +79,7 @@ def note(why: MLCRefusal, member: str) -> None:
         why.member = member
     _last.set(why)
     if not is_strict():
+        why.with_traceback(None).__context__ = None  # the frames of a kept exception would keep whole graphs alive
         log.warning("refused: %s", why)
 
 

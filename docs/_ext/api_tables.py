@@ -28,9 +28,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 def api_markdown() -> str:
     parts = []
-    for title, marks in GROUPS.items():
+    for title in GROUPS:
         parts.append(f"## {title}")
-        parts += [_class(cls) for cls in public_classes() if group_of(cls.__name__) == title and marks]
+        parts += [_class(cls) for cls in public_classes() if group_of(cls.__name__) == title]
     parts += ["## Enumerations", *map(_enumeration, enumerations())]
     parts += ["## Functions", _functions()]
     parts += ["## Ours", _ours()]
@@ -62,7 +62,7 @@ def _class(cls: Any) -> str:
     inits = [d for d in own if d.signature.is_init]
     methods = [d for d in own if not d.signature.is_init]
     if inits:
-        parts.append(_table(("Swift", "Objective-C", "Python", "may be None"), (_member(cls, d) for d in inits)))
+        parts.append(_table(("Swift", "Objective-C", "Python", "failable"), (_member(cls, d) for d in inits)))
     if properties:
         rows = (_property(cls, p) for p in properties.values())
         parts.append(_table(("property", "type", "Objective-C", "settable"), rows))
@@ -77,7 +77,7 @@ def _member(cls: Any, d: Declaration) -> tuple[str, ...]:
     swift = _code(str(signature)) if signature.swift and not d.ours else "ours" if d.ours else "none"
     selector = _code(d.selector) if d.selector else "none"
     if signature.is_init:
-        return swift, selector, python, "yes" if signature.failable else "when refused"
+        return swift, selector, python, "yes" if signature.failable else ""
     return swift, selector, python, "raises" if signature.is_async else _code(repr(d.on_refusal))
 
 
@@ -98,7 +98,12 @@ def _python(cls: Any, d: Declaration) -> str:
 def _property(cls: Any, p: Any) -> tuple[str, ...]:
     name = f"{cls.__name__}.{p.name}" if isinstance(p, static_prop) else p.name
     selectors = ", ".join(_code(s) for s in p.selectors) or "none"
-    return _code(name) if p.swift else f"{_code(name)} (not in Swift)", _code(p.type), selectors, "yes" if p.settable else ""
+    return (
+        _code(name) if p.swift else f"{_code(name)} (not in Swift)",
+        _code(p.type),
+        selectors,
+        "yes" if p.settable else "",
+    )
 
 
 # Enumerations and functions
@@ -134,13 +139,18 @@ def _functions() -> str:
 
 # Our own additions
 
+_ATTRIBUTES = {"torch_device": "Where torch computes."}
+"""Attributes that an instance has and its class does not, and which therefore cannot say what they are."""
+
 
 def _ours() -> str:
     rows = []
     for owner, names in FOR_USERS.items():
         title = "inference and training graphs" if owner == "ExecutableGraph" else _code(owner)
         cls = CLASSES[owner]
-        rows += [(title, _code(_call(cls, name)), _first_line(inspect.getattr_static(cls, name, None))) for name in sorted(names)]
+        for name in sorted(names):
+            found = inspect.getattr_static(cls, name, None)
+            rows.append((title, _code(_call(cls, name)), _ATTRIBUTES.get(name) or _first_line(found)))
     for module in (mlc_torch, interop, testing):
         names = [n for n in module.__all__ if not n.startswith("MLC")] if module is mlc_torch else module.__all__
         title = _code(module.__name__)
@@ -165,7 +175,7 @@ def _called(name: str, value: Any) -> str:
 
 def _first_line(value: Any) -> str:
     words = inspect.getdoc(value.__func__ if isinstance(value, (classmethod, staticmethod)) else value) if value else ""
-    return (words or "").partition("\n")[0].replace("``", "`").replace("|", "\\|")
+    return (words or "").partition("\n")[0].replace("``", "`").replace(":class:", "").replace("|", "\\|")
 
 
 # Markdown

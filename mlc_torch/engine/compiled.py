@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlc_torch.engine.plain import Gradients, run_forward, run_gradient, set_training
+from mlc_torch.engine.plain import Gradients, lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.trace import Draw, functional, record
 from mlc_torch.refusals import log
@@ -54,7 +54,10 @@ class Compiled:
         for buffer, new in zip(self._buffers, made[self._readable : self._kept], strict=True):
             buffer.copy_(new)
         self._saved = [given[i] for i in self._needed] + list(made[self._kept :])
-        return list(made[: self._readable])
+        values = list(made[: self._readable])
+        for number in lent_values(values, [*feeds, *constants]):
+            values[number] = values[number].clone()
+        return values
 
     def gradient(self, injected: Tensors) -> Gradients:
         assert self._saved is not None and self._backward is not None

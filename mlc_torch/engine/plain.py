@@ -91,6 +91,12 @@ def run_gradient(
     return totals, [of_slot.get(slot) for slot in plan.wanted]
 
 
+def lent_values(values: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> list[int]:
+    """Which values are what was given, untouched or seen another way: on the CPU that is the caller's own memory."""
+    lent = {t.untyped_storage().data_ptr() for t in given if t.device.type == "cpu"}
+    return [i for i, v in enumerate(values) if v.device.type == "cpu" and v.untyped_storage().data_ptr() in lent]
+
+
 class set_training:
     """Puts modules into training or inference mode for a while, touching only those whose mode differs."""
 
@@ -127,7 +133,10 @@ class Plain:
             env = run_forward(plan, feeds, constants, before=before)
         if self.differentiates:
             self._env = env
-        return [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]
+        values = [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]
+        for number in lent_values(values, [*feeds, *constants]):
+            values[number] = values[number].clone()
+        return values
 
     def gradient(self, injected: Sequence[torch.Tensor]) -> Gradients:
         """The gradients of the trained tensors and of the wanted slots, once for each forward pass."""

@@ -50,12 +50,14 @@ class Planned:
         self._make_backward, self.backward_source = emit(
             recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
         )
-        self._draws = recording.draws
+        self._draws, self._lent = recording.draws, recording.lent
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one
         taken = [*feeds, *constants, *(draw.mask() for draw in self._draws)]
         values, self._saved = self._forward(taken)
+        for number in self._lent:
+            values[number] = values[number].clone()
         return values
 
     def gradient(self, injected: Tensors) -> Gradients:

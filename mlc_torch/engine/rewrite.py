@@ -38,6 +38,7 @@ def simplify(recording: Recording) -> Recording:
         [n for n in recording.forward if n in alive],
         [n for n in recording.backward if n in alive],
         [renamed(n) for n in recording.readable],
+        recording.lent,
         [renamed(n) for n in recording.gradients],
         [renamed(n) for n in recording.wanted],
         recording.draws,

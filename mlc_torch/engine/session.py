@@ -47,6 +47,7 @@ class Session:
         """How the graph feeds the plan's slots; the graph's own business."""
         self.separate = False
         self.gear: Gear | None = None
+        self.prepared: Gear | None = None
         self.readable = [plan.cells[slot] for slot in plan.readable]
         self._plain_options = bool(options & _PLAIN_OPTIONS)
         self._gears: dict[Any, Gear] = {}
@@ -95,7 +96,7 @@ class Session:
         if any(c.value is None for c in self.plan.constants):
             return  # linked graphs have not run yet
         feeds = [torch.zeros(c.shape, dtype=c.dtype) for c in cells]
-        self.gear = self._gear(feeds, training, differentiates, full=True)
+        self.gear = self.prepared = self._gear(feeds, training, differentiates, full=True)
 
     def value_of(self, cell: Cell) -> torch.Tensor | None:
         """The value of a tensor in the last forward pass, if it was kept."""
@@ -164,6 +165,19 @@ class Session:
             self.gradient(injected)
             if self.updater is not None:
                 self.update(self.updater.optimizer)
+
+    def run_again(self, feeds: Tensors) -> Tensors:
+        """What ``run`` does for the declared shapes, past every choice: ``is_current`` and ``why_plain`` were asked."""
+        gear, plan = self.prepared, self.plan
+        assert gear is not None
+        self.gear, self.separate, self._again = gear, False, None
+        self.values = values = gear.forward(feeds, self.constants() if plan.constant_count else ())
+        if plan.differentiates and plan.trained:
+            self.gradients, self.wanted = gear.gradient(())
+            self.went_forward, self.has_gradients = False, True
+            if self.updater is not None:
+                self.update(self.updater.optimizer)
+        return values
 
     def forward(self, feeds: Tensors, training: bool, differentiates: bool, full: bool, profile: bool) -> None:
         constants = self.constants() if self.plan.constant_count else ()

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.kernels import prefers_channels_last
-from mlc_torch.engine.plain import run_forward, run_gradient, set_training
+from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.layers.noise import Noise
 
@@ -53,6 +53,8 @@ class Recording:
     forward: list[fx.Node]
     backward: list[fx.Node]
     readable: list[fx.Node]
+    lent: list[int]
+    """Which of the readable values are what was fed, and must be copied to be kept."""
     gradients: list[fx.Node | None]
     wanted: list[fx.Node | None]
     draws: list[Draw]
@@ -96,6 +98,8 @@ def record(
         env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in, plan.device))
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
         forward = list(recorder.graph.nodes)
+        values: list[Any] = [env[slot] for slot in plan.readable]
+        lent = lent_values(values, [*given["feeds"], *given["constants"]])
         gradients: list[Any] = []
         wanted: list[Any] = []
         if differentiates:
@@ -112,6 +116,7 @@ def record(
         [n for n in calls if n in ahead],
         [n for n in calls if n not in ahead],
         outputs[0],
+        lent,
         outputs[1],
         outputs[2],
         draws,

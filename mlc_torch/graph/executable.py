@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -55,6 +55,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             compiled=None,
             samples=None,
             users=set(),
+            quick=None,
             lock=Locks(graph._lock for graph in graphObjects),
             queue=CompletionQueue(),
             **more,
@@ -66,6 +67,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
     def _changed(self) -> None:
         self._sessions = {}
         self._samples: int | None = None
+        self._quick = None
 
     def _names(self) -> dict[int, tuple[str, str]]:
         declared = [*self._declared(), ("output", self._outputs)]
@@ -259,15 +261,10 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     # Finishing
 
-    def _publish(self, session: Session, feeds: Sequence[torch.Tensor]) -> Cell:
+    def _publish(self, session: Session) -> Cell:
         """Give the readable tensors their values; gives the one that the handler gets."""
-        device, lent = self._device, set()
-        if session.plan.device.type == "cpu":
-            # A reshaped or untouched input is the caller's own memory, which the caller may use again after the call.
-            lent = {t.untyped_storage().data_ptr() for t in (*feeds, *session.constants())}
+        device = self._device
         for cell, value in zip(session.readable, session.values, strict=True):
-            if lent and value.untyped_storage().data_ptr() in lent:
-                value = value.clone()
             cell.publish(value if value.shape == cell.shape else _into_full(cell, value), device)
         return session.result
 
@@ -313,22 +310,27 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                         result = result.frozen(result.value)
                 else:
                     queued = Queued(device, result, targets, handler, clock)
-        except MLCRefusal as why:
-            refused(handler, why, f"{type(self).__name__}.{member}")
-            raise
-        except Exception as error:
-            self._broke_off()
-            if not is_torch_s(error):
-                raise
-            refusal = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}")
-            refused(handler, refusal, f"{type(self).__name__}.{member}")
-            raise refusal from error
+        except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
+            self._failed(error, member, handler)
         if queued is not None:
             return queued.finish(self._queue, bool(bits & _SYNCHRONOUS))
         if handler is not None:
             seconds = clock.seconds() if clock is not None else 0.0
             deliver(handler, None if result is None else MLCTensor._of(result), None, seconds)
         return True
+
+
+    def _failed(self, error: Exception, member: str, handler: Handler | None) -> NoReturn:
+        """Tell the handler, and raise: what torch could not compute as a refusal, what a program's hook raised as it is."""
+        if isinstance(error, MLCRefusal):
+            refused(handler, error, f"{type(self).__name__}.{member}")
+            raise error
+        self._broke_off()
+        if not is_torch_s(error):
+            raise error
+        refusal = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}")
+        refused(handler, refusal, f"{type(self).__name__}.{member}")
+        raise refusal from error
 
 
 def _standing_cells(nodes: list[Node], plan: Plan) -> list[Cell]:

@@ -80,7 +80,7 @@ class GradientGraph(ExecutableGraph):
             unknown = [c for c in cells if id(c) not in self._asked]
             if unknown:
                 self._asked |= {id(c): c for c in unknown}
-                self._sessions = {}
+                self._changed()
             if self._last is not None:
                 self._add_late(self._last, cells)
             made = [self._gradient_tensor(c, self._last) for c in cells]
@@ -141,7 +141,7 @@ class GradientGraph(ExecutableGraph):
                 made = Cell(cell.descriptor)
                 made.label = f"user gradient of {cell.label}"
                 known = self._user_gradients[id(cell)] = (cell, made)
-                self._sessions = {}
+                self._changed()
         return MLCTensor._of(known[1])
 
     @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
@@ -166,7 +166,7 @@ class GradientGraph(ExecutableGraph):
         with self._lock:
             entry = (tensor._cell, hook)
             self._gradient_hooks.append(entry)
-            self._sessions = {}
+            self._changed()
         return _Removable(self, entry)
 
 
@@ -178,4 +178,4 @@ class _Removable:
         with self._graph._lock:
             if self._entry in self._graph._gradient_hooks:
                 self._graph._gradient_hooks.remove(self._entry)
-                self._graph._sessions = {}
+                self._graph._changed()

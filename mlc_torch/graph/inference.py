@@ -11,9 +11,10 @@ from mlc_torch.graph.asynchronous import awaited
 from mlc_torch.graph.executable import ExecutableGraph
 from mlc_torch.graph.feeding import take
 from mlc_torch.graph.nodes import Node
+from mlc_torch.graph.quick import EXECUTE, quick_way
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.refusals import refuse
-from mlc_torch.spelling import declare, prop
+from mlc_torch.spelling import declare, has_quick_way, prop
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
 _DATA = "[String : MLCTensorData]"
@@ -81,6 +82,7 @@ class MLCInferenceGraph(ExecutableGraph):
         f"execute(inputsData: {_DATA}, {_LABELS}, outputsData: {_DATA}?, {_HOW}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
+    @has_quick_way
     def _run(
         self,
         inputsData: Mapping,
@@ -102,11 +104,11 @@ class MLCInferenceGraph(ExecutableGraph):
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
             feeds = take(session.feeds, data, None if batch == full else batch)
             session.forward(feeds, False, False, full == batch, bool(bits & _BY_LAYER))
-            return self._publish(session, feeds), targets
+            if self._quick is None:
+                self._quick = quick_way(self, session, full)
+            return self._publish(session), targets
 
-        return self._execute(
-            "execute(inputsData:batchSize:options:completionHandler:)", options, completionHandler, work
-        )
+        return self._execute(EXECUTE, options, completionHandler, work)
 
     @declare(
         f"async execute(inputsData: {_DATA}, lossLabelsData: {_DATA}? = nil, lossLabelWeightsData: {_DATA}? = nil, "

@@ -14,12 +14,13 @@ from mlc_torch.graph.asynchronous import awaited, awaited_time
 from mlc_torch.graph.feeding import take
 from mlc_torch.graph.gradients import GradientGraph
 from mlc_torch.graph.loss_node import own_loss_node
+from mlc_torch.graph.quick import EXECUTE, quick_way
 from mlc_torch.graph.nodes import Node, reached, unique_layers
 from mlc_torch.graph.planner import Wishes, updatable
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
-from mlc_torch.spelling import declare, objc_only, prop
+from mlc_torch.spelling import declare, has_quick_way, objc_only, prop
 from mlc_torch.tensor import Cell
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
@@ -242,6 +243,7 @@ class MLCTrainingGraph(GradientGraph):
         f"execute(inputsData: {_DATA}, {_LABELS}, outputsData: {_DATA}?, batchSize: Int, {_OPTIONS}, {_HANDLER}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
+    @has_quick_way
     def _run(
         self,
         inputsData,
@@ -273,12 +275,14 @@ class MLCTrainingGraph(GradientGraph):
             self._last = session
             if differentiates and self._unfilled:
                 self._fill_gradient_tensors(session)
-            result = self._publish(session, feeds)
+            result = self._publish(session)
             self._look_at_values(session)
+            if self._quick is None and differentiates and not self._linked:
+                self._quick = quick_way(self, session, full)
             return result, targets
 
         return self._execute(
-            "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)",
+            EXECUTE,
             options,
             completionHandler,
             work,
@@ -310,7 +314,7 @@ class MLCTrainingGraph(GradientGraph):
             differentiates = not infers and session.plan.differentiates
             session.forward(feeds, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
-            result = self._publish(session, feeds)
+            result = self._publish(session)
             self._look_at_values(session)
             return result, targets
 

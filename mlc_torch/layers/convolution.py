@@ -98,6 +98,7 @@ class MLCConvolutionLayer(MLCLayer):
 
     def _infer(self, sources):
         source, d = of_type(one_source(sources), FLOATS), self._descriptor
+        of_type(source, frozenset({self._weights._cell.descriptor._dataType}), "the source, like the weights,")
         batch, channels, height, width = image(source, "a convolution")
         if channels != d.inputFeatureChannelCount:
             refuse(f"the source has {channels} channels, the convolution takes {d.inputFeatureChannelCount}")

@@ -28,7 +28,9 @@ class RunningNorm(nn.Module):
 
     def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
         super().__init__()
-        self.channels, self.epsilon, self.momentum = channels, epsilon, momentum
+        self.channels, self.momentum = channels, momentum
+        # Some releases of torch refuse an epsilon of 0; next to any variance this one is 0 too.
+        self.epsilon = max(epsilon, torch.finfo(torch.float32).tiny)
 
     def by_running_statistics(self, x: torch.Tensor) -> torch.Tensor:
         return affine(

@@ -103,8 +103,18 @@ def spell_call(declaration: Declaration) -> str:
 def swift_method(overloads: Overloads, declarations: list[Declaration]) -> Callable[..., Any]:
     """The function that a class carries under the Swift name."""
 
-    def call(target: Any, /, *args: Any, **given: Any) -> Any:
-        return overloads(target, args, given)
+    if any(hasattr(d.function, "__quick__") for d in declarations):
+
+        def call(target: Any, /, *args: Any, **given: Any) -> Any:
+            if target._quick is not None and not args:
+                answer = target._quick(given)
+                if answer is not NotImplemented:
+                    return answer
+            return overloads(target, args, given)
+    else:
+
+        def call(target: Any, /, *args: Any, **given: Any) -> Any:
+            return overloads(target, args, given)
 
     call.__name__ = overloads.name
     call.__qualname__ = f"{overloads.owner}.{overloads.name}"
