@@ -17,9 +17,7 @@ class MLCEmbeddingDescriptor(Descriptor):
     pNorm = prop("Float?")
     scalesGradientByFrequency = prop("Bool")
 
-    @declare(
-        "init?(embeddingCount: Int, embeddingDimension: Int)", "descriptorWithEmbeddingCount:embeddingDimension:"
-    )
+    @declare("init?(embeddingCount: Int, embeddingDimension: Int)", "descriptorWithEmbeddingCount:embeddingDimension:")
     @declare(
         "init?(embeddingCount: Int, embeddingDimension: Int, paddingIndex: Int?, maximumNorm: Float?, pNorm: Float?, "
         "scalesGradientByFrequency: Bool)",

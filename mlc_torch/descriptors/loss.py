@@ -27,9 +27,7 @@ class MLCLossDescriptor(Descriptor):
         f"init({_CLASSES}, epsilon: Float, delta: Float)",
         "descriptorWithType:reductionType:weight:labelSmoothing:classCount:epsilon:delta:",
     )
-    def _create(
-        cls, lossType, reductionType, weight=1.0, labelSmoothing=0.0, classCount=1, epsilon=1e-7, delta=1.0
-    ):
+    def _create(cls, lossType, reductionType, weight=1.0, labelSmoothing=0.0, classCount=1, epsilon=1e-7, delta=1.0):
         return cls._make(
             lossType=lossType,
             reductionType=reductionType,

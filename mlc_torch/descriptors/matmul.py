@@ -14,6 +14,8 @@ class MLCMatMulDescriptor(Descriptor):
     transposesY = prop("Bool")
 
     @declare("init()", "descriptor")
-    @declare("init?(alpha: Float, transposesX: Bool, transposesY: Bool)", "descriptorWithAlpha:transposesX:transposesY:")
+    @declare(
+        "init?(alpha: Float, transposesX: Bool, transposesY: Bool)", "descriptorWithAlpha:transposesX:transposesY:"
+    )
     def _create(cls, alpha=1.0, transposesX=False, transposesY=False):
         return cls._make(alpha=alpha, transposesX=transposesX, transposesY=transposesY)

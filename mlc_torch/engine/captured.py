@@ -1,4 +1,4 @@
-"""The captured gear: the phases recorded once as CUDA graphs and replayed. The default on CUDA."""
+"""The captured gear: the phases of another gear recorded once as CUDA graphs and replayed. The default on CUDA."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.plain import Gradients, Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
@@ -35,11 +36,12 @@ class Captured:
         feeds: Tensors,
         constants: Tensors,
         injected: Tensors,
-        training: bool,
+        inner: Plain | Compiled,
         differentiates: bool,
         updater: Updater | None,
     ) -> None:
-        self.plan, self.why, self.updater = plan, "", updater
+        self.plan, self.updater, self._inner = plan, updater, inner
+        self.why = f"over the {inner.name} phases"
         self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
         self._static = self._block.feeds
         if updater is not None and self._block.numbers is not None:
@@ -47,30 +49,30 @@ class Captured:
         self._constants = list(constants)
         self._injected = [g.detach().clone() for g in injected]
         self._masks: list[tuple[Noise, torch.Tensor]] = []
-        self._plain = Plain(plan, training, differentiates)
         self._pool = torch.cuda.graph_pool_handle()
         self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
         self._capture(differentiates)
 
     def _capture(self, differentiates: bool) -> None:
+        inner = self._inner
         with ExitStack() as stack:
             kept = _Kept(self.plan, self.updater)
             stack.callback(kept.restore)
             self._find_masks(stack)
             self._warm_up(differentiates)
             kept.restore()
-            self._forward, self._values = self._recorded(lambda: self._plain.forward(self._static, self._constants))
+            self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
             if differentiates:
-                self._backward, self._gradients = self._recorded(lambda: self._plain.gradient(self._injected))
+                self._backward, self._gradients = self._recorded(lambda: self._inner.gradient(self._injected))
                 if self.updater is not None:
                     self._record_update(self.updater)
-        self._plain._env = None
+        inner.release()
 
     def _find_masks(self, stack: ExitStack) -> None:
         """Dropout draws into memory of its own before each replay; while recording it is handed that memory."""
         noises = {id(n): n for step in self.plan.steps for n in step.noises}
-        if not noises or not self._plain.training:
+        if not noises or not self._inner.training:
             return
 
         def overhear(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -81,7 +83,7 @@ class Captured:
         with ExitStack() as listening:
             for noise in noises.values():
                 listening.enter_context(noise.overheard(overhear))
-            self._plain.forward(self._static, self._constants)
+            self._inner.forward(self._static, self._constants)
         for noise in noises.values():
             own = [mask for n, mask in self._masks if n is noise]
             stack.enter_context(noise.overheard(_in_turn(own)))
@@ -91,9 +93,9 @@ class Captured:
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             for _ in range(_WARM_UP):
-                self._plain.forward(self._static, self._constants)
+                self._inner.forward(self._static, self._constants)
                 if differentiates:
-                    gradients, _ = self._plain.gradient(self._injected)
+                    gradients, _ = self._inner.gradient(self._injected)
                     if self.updater is not None:
                         self.updater.begin(advance=False)
                         self.updater.apply(gradients)

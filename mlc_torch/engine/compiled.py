@@ -32,18 +32,20 @@ class Compiled:
     def __init__(
         self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
     ) -> None:
-        self.plan, self.why = plan, ""
+        self.plan, self.why, self.training = plan, "", training
         log.info("TorchInductor compiles %d layers; the first time takes a while", len(plan.steps))
         self._draws = _draws(plan, feeds, constants, training)
         self._standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._buffers = self._standing[len(plan.parameters) :]
+        self._readable, self._kept = len(plan.readable), len(plan.readable) + len(plan.buffers)
         masks = [torch.ones(d.shape, dtype=d.dtype, device=d.device) for d in self._draws]
         given = [*self._standing, *feeds, *constants, *masks, *injected]
-        joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
-        self._readable, self._kept = len(plan.readable), len(plan.readable) + len(plan.buffers)
-        forward, backward, self._needed = _halves(joint, self._kept, len(injected))
-        self._forward = compile_graph(forward)
-        self._backward = compile_graph(backward) if differentiates else None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch tells its own developers
+            joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
+            forward, backward, self._needed = _halves(joint, self._kept, len(injected))
+            self._forward = compile_graph(forward)
+            self._backward = compile_graph(backward) if differentiates else None
         self._saved: list[torch.Tensor] | None = None
         log.info("TorchInductor is done")
 
@@ -58,6 +60,10 @@ class Compiled:
         for number in lent_values(values, [*feeds, *constants]):
             values[number] = values[number].clone()
         return values
+
+    def release(self) -> None:
+        """Let go of what the last forward pass kept."""
+        self._saved = None
 
     def gradient(self, injected: Tensors) -> Gradients:
         assert self._saved is not None and self._backward is not None
@@ -116,8 +122,7 @@ def _functional_graph(
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])
         return [*made, *gradients, *wanted]
 
-    with set_training(plan, training), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with set_training(plan, training):
         traced = make_fx(
             joint, decomposition_table=select_decomp_table(), tracing_mode="fake", _allow_non_fake_inputs=True
         )(*given)

@@ -57,7 +57,13 @@ def convolution_of_one_channel(
 
 
 def convolution_backward(
-    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, mask: Sequence[bool], strides: Any
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: Any,
+    padding: Any,
+    mask: Sequence[bool],
+    strides: Any,
 ) -> list[torch.Tensor | None]:
     """The gradients by source, weight and bias, as far as ``mask`` asks for them, laid out as they were recorded."""
     grad, x = (t.contiguous(memory_format=torch.channels_last) for t in (grad, x))

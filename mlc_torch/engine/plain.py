@@ -138,6 +138,10 @@ class Plain:
             values[number] = values[number].clone()
         return values
 
+    def release(self) -> None:
+        """Let go of what the last forward pass kept."""
+        self._env = None
+
     def gradient(self, injected: Sequence[torch.Tensor]) -> Gradients:
         """The gradients of the trained tensors and of the wanted slots, once for each forward pass."""
         assert self._env is not None

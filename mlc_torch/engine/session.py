@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
@@ -20,7 +21,7 @@ from mlc_torch.refusals import log, refuse
 from mlc_torch.tensor import Cell
 
 Tensors = Sequence[torch.Tensor]
-Gear = Plain | Planned | Captured
+Gear = Plain | Planned | Captured | Compiled
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 
 _PLAIN_OPTIONS = MLCGraphCompilationOptions.debugLayers | MLCGraphCompilationOptions.disableLayerFusion
@@ -37,6 +38,7 @@ class Session:
         cells: Sequence[Cell],
         optimizer: MLCOptimizer | None,
         options: MLCGraphCompilationOptions,
+        use_inductor: bool = False,
     ) -> None:
         self.plan, self.result, self.unkept = plan, result, unkept
         self.updater = Updater(optimizer, plan.trained, plan.device) if optimizer is not None else None
@@ -49,7 +51,7 @@ class Session:
         self.gear: Gear | None = None
         self.prepared: Gear | None = None
         self.readable = [plan.cells[slot] for slot in plan.readable]
-        self._plain_options = bool(options & _PLAIN_OPTIONS)
+        self._plain_options, self._use_inductor = bool(options & _PLAIN_OPTIONS), use_inductor
         self._gears: dict[Any, Gear] = {}
         self._seen: set[Any] = set()
         modules = [m for root in plan.modules for m in root.modules()]
@@ -144,15 +146,28 @@ class Session:
         injected = [
             torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected
         ]
+        on_device = [f.to(plan.device) for f in feeds]
+        inner: Plain | Compiled = Plain(plan, training, differentiates)
+        why = ""
+        if self._use_inductor:
+            try:
+                inner = Compiled(plan, on_device, constants, injected, training, differentiates)
+            except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
+                why = f"TorchInductor could not compile it: {brief(error)}"
+                log.warning("%s; the graph runs without", why)
         try:
             if plan.device.type == "cuda":
                 updater = self.updater if self.updater is not None and self.updater.optimizer.replayable else None
-                return Captured(plan, feeds, constants, injected, training, differentiates, updater)
-            feeds = [f.to(plan.device) for f in feeds]
-            return Planned(plan, feeds, constants, injected, training, differentiates)
+                made: Gear = Captured(plan, feeds, constants, injected, inner, differentiates, updater)
+            elif isinstance(inner, Compiled):
+                made = inner
+            else:
+                made = Planned(plan, on_device, constants, injected, training, differentiates)
         except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being captured, it still runs
-            log.info("the graph runs module by module: %s: %s", type(error).__name__, error)
-            return Plain(plan, training, differentiates, f"{type(error).__name__}: {error}")
+            log.info("the graph runs module by module: %s", brief(error))
+            return Plain(plan, training, differentiates, brief(error))
+        made.why = why or made.why
+        return made
 
     # The phases
 
@@ -233,6 +248,11 @@ class Session:
     def _noise_states(self) -> NoiseStates:
         streams = {id(s): s for step in self.plan.steps for n in step.noises for s in [n.stream(self.plan.device)]}
         return [(stream, stream.get_state()) for stream in streams.values()]
+
+
+def brief(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 @contextmanager

@@ -123,9 +123,7 @@ def record(
     )
 
 
-def functional(
-    stand_in: dict[int, torch.Tensor], device: torch.device
-) -> Callable[[Step, list[torch.Tensor]], Any]:
+def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Callable[[Step, list[torch.Tensor]], Any]:
     """Calls a module with other tensors in place of its own."""
 
     def call(step: Step, sources: list[torch.Tensor]) -> Any:

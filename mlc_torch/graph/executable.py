@@ -47,6 +47,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             label_weights={},
             outputs={},
             options=None,
+            use_inductor=False,
             sessions={},
             lengths={},
             linked=[],
@@ -117,6 +118,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         device: MLCDevice,
         inputTensors: Mapping[str, MLCTensor] | None,
         inputTensorsData: Data | None,
+        use_inductor: bool,
     ) -> bool:
         with self._lock:
             there = ExecutableGraph._all_nodes(self)
@@ -134,7 +136,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 layer._deviceType = device._type
             for graph in (self, *self._graphObjects):
                 graph._device = device
-            self._options, self._compiled = options, there
+            self._options, self._compiled, self._use_inductor = options, there, use_inductor
             self._take_up(device)
             self._warned.clear()
             self._changed()
@@ -222,6 +224,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             cells=_standing_cells(nodes, plan),
             optimizer=self._optimizer_for(variant),
             options=self._options,
+            use_inductor=self._use_inductor,
         )
         made.feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch())
         made.checked = newest_change()
@@ -318,7 +321,6 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             seconds = clock.seconds() if clock is not None else 0.0
             deliver(handler, None if result is None else MLCTensor._of(result), None, seconds)
         return True
-
 
     def _failed(self, error: Exception, member: str, handler: Handler | None) -> NoReturn:
         """Tell the handler, and raise: what torch could not compute as a refusal, what a program's hook raised as it is."""

@@ -48,8 +48,10 @@ class MLCInferenceGraph(ExecutableGraph):
         f"compile({_COMPILE}, inputTensors: {_TENSORS}?, inputTensorsData: {_DATA}?) -> Bool",
         "compileWithOptions:device:inputTensors:inputTensorsData:",
     )
-    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None):
-        return self._compile(options, device, inputTensors, inputTensorsData)
+    @declare(f"compile({_COMPILE}, use_inductor: Bool) -> Bool", ours=True)
+    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
+        """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
+        return self._compile(options, device, inputTensors, inputTensorsData, use_inductor)
 
     @declare("link(with graphs: [MLCInferenceGraph]) -> Bool", "linkWithGraphs:")
     def _link(self, graphs):

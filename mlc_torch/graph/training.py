@@ -127,8 +127,10 @@ class MLCTrainingGraph(GradientGraph):
         f"compile({_COMPILE}, inputTensors: {_TENSORS}?, inputTensorsData: {_DATA}?) -> Bool",
         "compileWithOptions:device:inputTensors:inputTensorsData:",
     )
-    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None):
-        return self._compile(options, device, inputTensors, inputTensorsData)
+    @declare(f"compile({_COMPILE}, use_inductor: Bool) -> Bool", ours=True)
+    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
+        """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
+        return self._compile(options, device, inputTensors, inputTensorsData, use_inductor)
 
     def _take_up(self, device):
         self._stopped, self._trained_tensors, self._last = list(self._to_stop), list(self._to_train), None

@@ -115,9 +115,7 @@ class MLCTensor(MLCObject):
     @declare(f"init(shape: [Int], {_RANDOM})", "tensorWithShape:randomInitializerType:")
     @objc_only(f"+ tensorWithShape: [Int], {_RANDOM}, dataType: MLCDataType -> Self")
     @declare("init(shape: [Int], data: MLCTensorData, dataType: MLCDataType)", "tensorWithShape:data:dataType:")
-    @declare(
-        f"init(shape: [Int], {_FILL}: NSNumber, dataType: MLCDataType)", "tensorWithShape:fillWithData:dataType:"
-    )
+    @declare(f"init(shape: [Int], {_FILL}: NSNumber, dataType: MLCDataType)", "tensorWithShape:fillWithData:dataType:")
     @declare("init(shape: [Int], data: MLCTensorData)", "tensorWithShape:data:")  # of the first SDKs
     @declare(f"init(shape: [Int], {_FILL}: NSNumber)", "tensorWithShape:fillWithData:")  # of the first SDKs
     def _of_shape(cls, shape, dataType=None, **contents):
@@ -141,9 +139,7 @@ class MLCTensor(MLCObject):
         return cls._of_shape((batchSize, featureChannelCount, height, width), **contents)
 
     @declare(f"init({_SEQUENCE})", "tensorWithSequenceLength:featureChannelCount:batchSize:")
-    @declare(
-        f"init({_SEQUENCE}, data: MLCTensorData?)", "tensorWithSequenceLength:featureChannelCount:batchSize:data:"
-    )
+    @declare(f"init({_SEQUENCE}, data: MLCTensorData?)", "tensorWithSequenceLength:featureChannelCount:batchSize:data:")
     @declare(
         f"init({_SEQUENCE}, {_RANDOM})",
         "tensorWithSequenceLength:featureChannelCount:batchSize:randomInitializerType:",
@@ -151,7 +147,9 @@ class MLCTensor(MLCObject):
     def _sequence(cls, sequenceLength, featureChannelCount, batchSize, **contents):
         if batchSize < 1:
             refuse(f"batchSize must be at least 1, got {batchSize}")
-        return cls._sequences([sequenceLength] * min(batchSize, 2**20), False, featureChannelCount, batchSize, **contents)
+        return cls._sequences(
+            [sequenceLength] * min(batchSize, 2**20), False, featureChannelCount, batchSize, **contents
+        )
 
     @declare(
         f"init?({_SEQUENCES}, data: MLCTensorData? = nil)",
@@ -240,7 +238,9 @@ class MLCTensor(MLCObject):
         numbers = scale._values(), bias._values()
         for name, number in zip(("scale", "zeroPoint"), numbers, strict=True):
             if number.numel() != 1:
-                refuse(f"{name} must hold one number, or the axis they belong to must be given; it holds {number.numel()}")
+                refuse(
+                    f"{name} must hold one number, or the axis they belong to must be given; it holds {number.numel()}"
+                )
         return self._like(dequantize(self._values(), type, *(n.reshape(()) for n in numbers)))
 
     @declare(
@@ -358,6 +358,8 @@ def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
     if number != number or number in (float("inf"), float("-inf")):
         refuse(f"{number} has no value as {descriptor.dataType.name}")
     limits = torch.iinfo(values.dtype)
-    return values.fill_(int(number)) if limits.min <= number <= limits.max else refuse(
-        f"{number} does not fit into {descriptor.dataType.name}"
+    return (
+        values.fill_(int(number))
+        if limits.min <= number <= limits.max
+        else refuse(f"{number} does not fit into {descriptor.dataType.name}")
     )

@@ -31,7 +31,7 @@ def test_the_fast_gear_agrees_with_the_plain_one(record, torch_device):
 
     plain = run(Plain(plan, record.training, differentiates))
     if torch_device.type == "cuda":
-        fast = run(Captured(plan, feeds, (), (), record.training, differentiates, None))
+        fast = run(Captured(plan, feeds, (), (), Plain(plan, record.training, differentiates), differentiates, None))
     else:
         fast = run(Planned(plan, feeds, (), (), record.training, differentiates))
     for mine, theirs, exact in zip(fast[0], plain[0], exact_values, strict=True):

@@ -1,0 +1,103 @@
+"""The compiled gear: one small graph in every run, every graph and record on request (``tox run -e slow``)."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from mlc_torch import MLCDevice, torch_private
+from mlc_torch.engine.compiled import Compiled
+from mlc_torch.engine.plain import Plain
+from tests.gears.plans import case_of, in_float64, mlc_device, no_further
+from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
+from tests.layers.test_every_layer import records
+
+
+def test_one_small_graph_trains_as_plainly(caplog):
+    caplog.set_level(logging.INFO, "mlc_torch")
+    compiled = train(perceptron, 5, kind="sgd", use_inductor=True)
+    assert "TorchInductor compiles" in caplog.text
+    for mine, theirs in zip(compiled, train(perceptron, 5, PLAIN, kind="sgd"), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture(autouse=True)
+def no_silent_fallback(request, caplog):
+    """A comparison of the plain gear with itself would always agree."""
+    yield
+    if "all_the_same" not in request.node.name:
+        assert "could not compile" not in caplog.text
+
+
+def test_three_phases_and_the_summary():
+    network = perceptron()
+    graph = training_graph(network, MLCDevice.cpu(), use_inductor=True)
+    assert graph._ready().prepared.name == "compiled"
+    assert "compiled" in str(graph.summary())
+    step(graph, batch(network, 0))
+
+
+def test_without_a_compiler_the_graph_runs_all_the_same(caplog, monkeypatch):
+    def no_compiler(graph):
+        raise RuntimeError("no C++ compiler was found")
+
+    monkeypatch.setattr("mlc_torch.engine.compiled.compile_graph", no_compiler)
+    network = perceptron()
+    graph = training_graph(network, MLCDevice.cpu(), use_inductor=True)
+    step(graph, batch(network, 0))
+    assert graph._last.gear.name == "planned"
+    assert "no C++ compiler" in graph._last.gear.why
+    assert "no C++ compiler" in caplog.text
+
+
+@pytest.mark.slow
+def test_the_public_way_gives_the_same(monkeypatch):
+    private = train(perceptron, 3, use_inductor=True)
+    monkeypatch.setitem(torch_private.available, "inductor", False)
+    for mine, theirs in zip(train(perceptron, 3, use_inductor=True), private, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [g for g in GRAPHS if g is not convolutional], ids=lambda g: g.__name__)
+def test_free_running_trajectories_agree(make, torch_device):
+    device = mlc_device(torch_device)
+    compiled = train(make, 20, device=device, kind="sgd", use_inductor=True)
+    for mine, theirs in zip(compiled, train(make, 20, PLAIN, device, kind="sgd"), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_batch_norm_s_statistics_follow(torch_device):
+    device = mlc_device(torch_device)
+    compiled = train(convolutional, 1, device=device, kind="sgd", use_inductor=True)
+    for mine, theirs in zip(compiled, train(convolutional, 1, PLAIN, device, kind="sgd"), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@records()
+def test_records_agree_with_the_plain_gear(record):
+    case = case_of(record, torch.device("cpu"))
+    values, gradients = in_float64(case, record.training)
+    before = [b.clone() for b in case.plan.buffers]
+    results = []
+    for make in (Plain, Compiled):
+        for buffer, old in zip(case.plan.buffers, before, strict=True):
+            buffer.copy_(old)
+        if make is Plain:
+            gear = Plain(case.plan, record.training, case.differentiates)
+        else:
+            gear = Compiled(case.plan, case.feeds, (), (), record.training, case.differentiates)
+        made = [v.clone() for v in gear.forward(case.feeds, ())]
+        parts = gear.gradient(()) if case.differentiates else ([], [])
+        results.append((made, [*parts[0], *parts[1]]))
+    (plain, plain_gradients), (fast, fast_gradients) = results
+    for mine, theirs, exact in zip(fast, plain, values, strict=True):
+        assert no_further(mine, theirs, exact.double()) if mine.is_floating_point() else torch.equal(mine, theirs)
+    if len(gradients) == len(plain_gradients):
+        for mine, theirs, exact in zip(fast_gradients, plain_gradients, gradients, strict=True):
+            if exact is not None:
+                assert no_further(mine, theirs, exact.double())
