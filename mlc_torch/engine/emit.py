@@ -117,7 +117,7 @@ def direct(target: Any) -> Function:
         found = getattr(home, name, None)
         if found is not None:
             return found
-    return target
+    return target._op
 
 
 # Our own operations, past torch's dispatcher.

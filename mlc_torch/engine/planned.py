@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from mlc_torch.engine.emit import emit
+from mlc_torch.engine.emit import Function, emit
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.plain import Gradients
 from mlc_torch.engine.plan import Plan
@@ -51,6 +51,14 @@ class Planned:
             recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
         )
         self._draws, self._lent = recording.draws, recording.lent
+
+    def is_one_function(self) -> bool:
+        """Whether a forward pass is a call of ``phase`` and nothing more."""
+        return not self._draws and not self._lent
+
+    @property
+    def phase(self) -> Function:
+        return self._forward
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one

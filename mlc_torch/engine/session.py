@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -56,6 +56,7 @@ class Session:
         self._seen: set[Any] = set()
         modules = [m for root in plan.modules for m in root.modules()]
         self._parameters = plan.parameters
+        self._noises = [noise for step in plan.steps for noise in step.noises]
         self._hooks = tuple(
             hooks
             for m in modules
@@ -181,8 +182,20 @@ class Session:
             if self.updater is not None:
                 self.update(self.updater.optimizer)
 
-    def run_again(self, feeds: Tensors) -> Tensors:
+    def again(self) -> Callable[[list[torch.Tensor]], Tensors]:
         """What ``run`` does for the declared shapes, past every choice: ``is_current`` and ``why_plain`` were asked."""
+        gear, plan = self.prepared, self.plan
+        if isinstance(gear, Planned) and gear.is_one_function() and not plan.differentiates and not plan.constant_count:
+            phase = gear.phase
+
+            def forward_only(feeds: list[torch.Tensor]) -> Tensors:
+                self.values, _ = phase(feeds)
+                return self.values
+
+            return forward_only
+        return self._run_again
+
+    def _run_again(self, feeds: Tensors) -> Tensors:
         gear, plan = self.prepared, self.plan
         assert gear is not None
         self.gear, self.separate, self._again = gear, False, None
@@ -246,7 +259,7 @@ class Session:
         self.plan = plan
 
     def _noise_states(self) -> NoiseStates:
-        streams = {id(s): s for step in self.plan.steps for n in step.noises for s in [n.stream(self.plan.device)]}
+        streams = {id(s): s for noise in self._noises for s in [noise.stream(self.plan.device)]}
         return [(stream, stream.get_state()) for stream in streams.values()]
 
 

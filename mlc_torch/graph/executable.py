@@ -257,7 +257,10 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         return full, batchSize or full
 
     def _batches(self, cells, batchSize):
-        axes, full = batch_axes(self._planned_nodes()), self._declared_batch()
+        full = self._declared_batch()
+        if batchSize in (0, full):
+            return [0] * len(cells)
+        axes = batch_axes(self._planned_nodes())
         if not full or batchSize < 0 or batchSize > full:
             return super()._batches(cells, batchSize)
         return [batchSize if axes.get(id(c), 0) == 0 and c.shape[0] == full else 0 for c in cells]

@@ -31,8 +31,8 @@ def quick_way(graph: ExecutableGraph, session: Session, full: int) -> Callable[[
     if session.prepared is None or session.plan.injected or any(f.limit is not None for f in session.feeds):
         return None
     feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in session.feeds]
-    trains, lock, device, users = session.plan.differentiates, graph._lock, graph._device, graph._users
-    readable, result = session.readable, MLCTensor._of(session.result)
+    trains, locks, device, users = session.plan.differentiates, graph._lock.all(), graph._device, graph._users
+    readable, result, again = session.readable, MLCTensor._of(session.result), session.again()
 
     def run(given: dict[str, Any]) -> Any:
         batch, handler = given.get("batchSize"), given.get("completionHandler")
@@ -51,20 +51,24 @@ def quick_way(graph: ExecutableGraph, session: Session, full: int) -> Callable[[
                 return NotImplemented
             view = found._views.get(key)
             taken.append(found.view(*key) if view is None else view)
+        for lock in locks:
+            lock.acquire()
         try:
-            with lock:
-                users.add(get_ident())
-                if len(users) > 1 or not session.is_current(newest_change()) or session.why_plain() is not None:
-                    return NotImplemented
-                for cell, value in zip(readable, session.run_again(taken), strict=True):
-                    cell.publish(value, device)
-                if trains:
-                    graph._last = session
+            users.add(get_ident())
+            if len(users) > 1 or not session.is_current(newest_change()) or session.why_plain() is not None:
+                return NotImplemented
+            for cell, value in zip(readable, again(taken), strict=True):
+                cell.publish(value, device)
+            if trains:
+                graph._last = session
         except Exception as error:  # noqa: BLE001 - becomes the door's answer where it is a refusal
             try:
                 graph._failed(error, EXECUTE, handler)
             except MLCRefusal as why:
                 return answer(why, "", False)
+        finally:
+            for lock in locks:
+                lock.release()
         if handler is not None:
             deliver(handler, result, None, 0.0)
         return True

@@ -22,6 +22,7 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.spelling import declare, has_quick_way, objc_only, prop
 from mlc_torch.tensor import Cell
+from mlc_torch.tensor.cell import newest_change
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
 _INFERS = Run.forwardForInference.value
@@ -398,6 +399,8 @@ class MLCTrainingGraph(GradientGraph):
 
     def _renew_updatable(self, session) -> None:
         """``isUpdatable`` counts as it is when the update comes, not as it was when the gradient was computed."""
+        if session.is_current(newest_change()):
+            return
         now = updatable(self._planned_nodes(), [(p._tensor._cell, p._isUpdatable) for p in self._trained_tensors])
         plan = session.plan
         trained = tuple(replace(t, updated=now.get(id(t.cell), t.updated)) for t in plan.trained)
