@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -78,9 +80,7 @@ class ResNet20(nn.Module):
         super().__init__()
         self.conv, self.norm = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
         widths = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
-        self.blocks = nn.ModuleList(
-            Residual(i, o, 1 if i == o else 2) for i, o in zip(widths, widths[1:], strict=False)
-        )
+        self.blocks = nn.ModuleList(Residual(i, o, 1 if i == o else 2) for i, o in itertools.pairwise(widths))
         self.dense = nn.Linear(64, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

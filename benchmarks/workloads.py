@@ -176,7 +176,7 @@ def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
 
 
 def _optimizer(name: str) -> Any:
-    kind, settings = _TORCH_OPTIMIZERS[name]
+    _, settings = _TORCH_OPTIMIZERS[name]
     decay = settings.get("weight_decay", 0.0)
     descriptor = MLCOptimizerDescriptor(
         learningRate=settings["lr"],

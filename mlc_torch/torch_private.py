@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import grad as grad_of
 
 Tensors = list[torch.Tensor]
 
@@ -171,8 +172,8 @@ def own_conv_backward(
     """The gradients of a plain convolution by torch's own kernel."""
     if not available["own_conv"]:
         found = [
-            torch.nn.grad.conv2d_input(x.shape, weight, grad, stride, padding) if by_x else None,
-            torch.nn.grad.conv2d_weight(x, weight.shape, grad, stride, padding) if by_weight else None,
+            grad_of.conv2d_input(x.shape, weight, grad, stride, padding) if by_x else None,
+            grad_of.conv2d_weight(x, weight.shape, grad, stride, padding) if by_weight else None,
         ]
         return found[0], found[1]
     by = [by_x, by_weight, False]

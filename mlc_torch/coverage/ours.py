@@ -15,7 +15,17 @@ FOR_USERS: dict[str, frozenset[str]] = {
 BETWEEN_ROOMS: dict[str, frozenset[str]] = {
     "MLCLayer": frozenset({"buffer_cells", "parameter_uses"}),
     "MLCOptimizer": frozenset(
-        {"apply", "configuration", "decouples_decay", "prepared", "scalars", "state_names", "update", "weight_decay"}
+        {
+            "apply",
+            "configuration",
+            "decouples_decay",
+            "prepared",
+            "replayable",
+            "scalars",
+            "state_names",
+            "update",
+            "weight_decay",
+        }
     ),
     "MLCTensorData": frozenset({"readonly", "view"}),
     "MLCTensorDescriptor": frozenset({"nbytes", "sample_bytes", "with_batch"}),

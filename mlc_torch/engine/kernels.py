@@ -1,8 +1,9 @@
 """Which of torch's CPU kernels computes a convolution, by a fixed rule (never by timing: same program, same numbers).
 
-Convolutions run with channels last, which every kernel here likes better. Where torch has no vector code for the
-processor, oneDNN's gradient is several times slower than torch's own, which multiplies matrices; the same holds for the
-forward pass over a single channel. The rule was measured (docs, performance) and asks only what torch was built for.
+The rule was measured on both kinds of processor (docs, performance) and asks only what torch was built for. With vector
+code, kernels of up to 3x3 run faster with channels last, larger ones do not. Without, all of them do, and oneDNN's
+gradient takes two to four times as long as that of torch's own kernel, which multiplies matrices; the same holds for
+the forward pass over a single channel.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ aten = torch.ops.aten
 
 def prefers_channels_last(module: nn.Module, device: torch.device) -> bool:
     """Whether the recorded module gets its weight with channels last, and so gives its result that way."""
-    return device.type == "cpu" and isinstance(module, nn.Conv2d) and module.weight.dtype == torch.float32
+    if device.type != "cpu" or not isinstance(module, nn.Conv2d) or module.weight.dtype != torch.float32:
+        return False
+    return not has_vector_code() or max(module.kernel_size) <= 3
 
 
 @functools.cache
@@ -35,19 +38,21 @@ def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
     if device.type != "cpu" or has_vector_code():
         return
     for node in nodes:
-        if node.target is aten.convolution_backward.default and _is_plain(*node.args[4:7], *node.args[7:10]):
-            grad, x, weight, biased, stride, padding, *_, mask = node.args
+        if node.target is aten.convolution_backward.default and _is_plain(node.args[4:10]):
+            grad, x, weight, _, stride, padding, *_, mask = node.args
             node.target = convolution_backward
             node.args = (grad, x, weight, stride, padding, mask, node.meta["strides"])
-        elif node.target is aten.convolution.default and _is_plain(*node.args[3:6], *node.args[6:9]):
+        elif node.target is aten.convolution.default and _is_plain(node.args[3:9]):
             x, weight, bias, stride, padding, *_ = node.args
             if node.meta["source_shape"][1] == 1:
                 node.target = convolution_of_one_channel
                 node.args = (x, weight, bias, stride, padding, node.meta["strides"])
 
 
-def _is_plain(stride: Any, padding: Any, dilation: Any, transposed: bool, output_padding: Any, groups: int) -> bool:
-    return set(dilation) == {1} and not transposed and groups == 1
+def _is_plain(how: Any) -> bool:
+    """Over images, not dilated, not transposed, in one group."""
+    stride, _, dilation, transposed, _, groups = how
+    return len(stride) == 2 and set(dilation) == {1} and not transposed and groups == 1
 
 
 def convolution_of_one_channel(

@@ -15,12 +15,13 @@ async def awaited(run: Callable[..., bool], options: Run = Run(0), **arguments: 
     """Run on a thread, so that the event loop goes on; always measured."""
     answers: list[tuple[MLCTensor | None, Exception | None, float]] = []
 
+    def handler(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
+        answers.append((result, error, seconds))
+
+    handler.keeps_result = True  # type: ignore[attr-defined]
+
     def call() -> None:
-        run(
-            **arguments,
-            options=options | Run.profiling | Run.synchronous,
-            completionHandler=lambda result, error, seconds: answers.append((result, error, seconds)),
-        )
+        run(**arguments, options=options | Run.profiling | Run.synchronous, completionHandler=handler)
 
     try:
         await asyncio.to_thread(call)

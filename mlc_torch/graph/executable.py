@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import Any, NoReturn
 
@@ -311,8 +311,9 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                     queued = None
                     for cell, target in targets:
                         fill(target, cell.value)
-                    if handler is not None and result is not None and len(self._users) > 1:
-                        # Another thread may run the graph before the handler reads.
+                    shared = len(self._users) > 1 or hasattr(handler, "keeps_result")
+                    if handler is not None and result is not None and shared:
+                        # Another thread may run the graph before the result is read.
                         result = result.frozen(result.value)
                 else:
                     queued = Queued(device, result, targets, handler, clock)

@@ -21,7 +21,7 @@ class Locks:
         known = {number: lock for locks in shared_with for number, lock in locks._all}
         self._all = (*sorted(known.items(), key=lambda item: item[0]), (next(_numbers), threading.RLock()))
 
-    def all(self) -> tuple[threading.RLock, ...]:  # type: ignore[valid-type]
+    def all(self) -> tuple[threading.RLock, ...]:
         """The locks in the order in which they are to be taken."""
         return tuple(lock for _, lock in self._all)
 

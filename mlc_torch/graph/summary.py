@@ -145,6 +145,8 @@ def _gear(graph: Any, session: Session | None) -> tuple[str, str]:
     why = session.why_plain()
     if why is not None:
         return "plain", why
+    if session.prepared is not None and session.why_plain() is None:
+        return session.prepared.name, session.prepared.why
     if session.gear is None:
         return "none", "chosen at the next execute, when linked graphs have run"
     return session.gear.name, session.gear.why

@@ -14,9 +14,9 @@ from mlc_torch.graph.asynchronous import awaited, awaited_time
 from mlc_torch.graph.feeding import take
 from mlc_torch.graph.gradients import GradientGraph
 from mlc_torch.graph.loss_node import own_loss_node
-from mlc_torch.graph.quick import EXECUTE, quick_way
 from mlc_torch.graph.nodes import Node, reached, unique_layers
 from mlc_torch.graph.planner import Wishes, updatable
+from mlc_torch.graph.quick import EXECUTE, quick_way
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse

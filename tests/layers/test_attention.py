@@ -174,7 +174,7 @@ def test_properties():
     layer.weights.clear()
     assert len(layer.weights) == 4
     assert make().biasesParameters[3].isUpdatable
-    assert repr(layer).startswith("MLCMultiheadAttentionLayer('MultiheadAttention', descriptor=")
+    assert repr(layer) == "MLCMultiheadAttentionLayer('MultiheadAttention', modelDimension=6, 2 heads, hasBiases=False)"
 
 
 def test_one_tensor_for_every_projection_adds_its_gradients():

@@ -25,7 +25,8 @@ def storages() -> dict[int, int]:
     gc.collect()
     found = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and thing.device.type == "cpu" and thing.layout is torch.strided:
+        # Tensors of other kinds, which torch's compilers keep for themselves, have no storage to look at.
+        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu" and not thing.is_sparse:
             storage = thing.untyped_storage()
             if storage.nbytes():
                 found[storage.data_ptr()] = storage.nbytes()
