@@ -153,7 +153,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if options.picture:
         from benchmarks.picture import draw
 
-        draw(made, options.picture)
+        draw([made], options.picture)
     return made
 
 

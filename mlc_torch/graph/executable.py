@@ -56,7 +56,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             compiled=None,
             samples=None,
             users=set(),
-            quick=None,
+            quick={},
             lock=Locks(graph._lock for graph in graphObjects),
             queue=CompletionQueue(),
             **more,
@@ -68,7 +68,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
     def _changed(self) -> None:
         self._sessions = {}
         self._samples: int | None = None
-        self._quick = None
+        self._quick: dict[str, Callable[[dict[str, Any]], Any]] = {}
 
     def _names(self) -> dict[int, tuple[str, str]]:
         declared = [*self._declared(), ("output", self._outputs)]

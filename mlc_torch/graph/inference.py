@@ -11,7 +11,7 @@ from mlc_torch.graph.asynchronous import awaited
 from mlc_torch.graph.executable import ExecutableGraph
 from mlc_torch.graph.feeding import take
 from mlc_torch.graph.nodes import Node
-from mlc_torch.graph.quick import EXECUTE, quick_way
+from mlc_torch.graph.quick import EXECUTE, quick_ways
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, has_quick_way, prop
@@ -106,8 +106,8 @@ class MLCInferenceGraph(ExecutableGraph):
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
             feeds = take(session.feeds, data, None if batch == full else batch)
             session.forward(feeds, False, False, full == batch, bool(bits & _BY_LAYER))
-            if self._quick is None:
-                self._quick = quick_way(self, session, full)
+            if not self._quick:
+                self._quick = quick_ways(self, session, full)
             return self._publish(session), targets
 
         return self._execute(EXECUTE, options, completionHandler, work)

@@ -1,7 +1,7 @@
-"""The short way through ``execute``, for the call that asks for nothing special, again and again.
+"""Short ways through ``execute`` and the phases, for calls that ask for nothing special, again and again.
 
 A small network computes for less time than a call's arguments take to be looked at one by one. Once a graph has run,
-this looks only for what would make the next call different, and leaves that to the ordinary way.
+these look only for what would make the next call different, and leave that to the ordinary way.
 """
 
 from __future__ import annotations
@@ -22,55 +22,122 @@ if TYPE_CHECKING:
 
 EXECUTE = "execute(inputsData:batchSize:options:completionHandler:)"
 _GROUPS = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
-_KNOWN = {*_GROUPS, "batchSize", "options", "completionHandler"}
+_PHASE = frozenset({"batchSize", "options", "completionHandler"})
+_WHOLE = _PHASE | {*_GROUPS}
 
 
-def quick_way(graph: ExecutableGraph, session: Session, full: int) -> Callable[[dict[str, Any]], Any] | None:
-    """A function of the labelled arguments that runs ``session``, or answers ``NotImplemented``."""
-    on_cpu = session.plan.device.type == "cpu"
+def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str, Callable[[dict[str, Any]], Any]]:
+    """By the name of the member, what takes its labelled arguments and runs it, or answers ``NotImplemented``."""
     if session.prepared is None or session.plan.injected or any(f.limit is not None for f in session.feeds):
-        return None
-    feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in session.feeds]
-    trains, locks, device, users = session.plan.differentiates, graph._lock.all(), graph._device, graph._users
-    readable, result, again = session.readable, MLCTensor._of(session.result), session.again()
+        return {}
+    ways = _Ways(graph, session, full)
+    if not session.plan.differentiates:
+        return {"execute": ways.execute}
+    return {
+        "execute": ways.execute,
+        "executeForward": ways.forward,
+        "executeGradient": ways.gradient,
+        "executeOptimizerUpdate": ways.update,
+    }
 
-    def run(given: dict[str, Any]) -> Any:
-        batch, handler = given.get("batchSize"), given.get("completionHandler")
-        if type(batch) is not int or (batch != full and batch != 0) or not _KNOWN.issuperset(given) or graph._always:
-            return NotImplemented
-        options = given.get("options")
-        if options and not (on_cpu and options in (Run.synchronous, [Run.synchronous])):
-            return NotImplemented
-        if handler is not None and not (on_cpu and callable(handler)):
+
+class _Ways:
+    def __init__(self, graph: ExecutableGraph, session: Session, full: int) -> None:
+        self.graph, self.session, self.full = graph, session, full
+        self.on_cpu = session.plan.device.type == "cpu"
+        self.trains = session.plan.differentiates
+        self.locks, self.users, self.device = graph._lock.all(), graph._users, graph._device
+        self.feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in session.feeds]
+        self.cells = [f.cell for f in session.feeds]
+        self.result = MLCTensor._of(session.result)
+        self.again = session.again()
+
+    # The members
+
+    def execute(self, given: dict[str, Any]) -> Any:
+        if not self._is_ordinary(given, _WHOLE):
             return NotImplemented
         taken = []
-        for group, name, nbytes, key in feeds:
+        for group, name, nbytes, key in self.feeds:
             data = given.get(group)
             found = data.get(name) if type(data) is dict else None
             if type(found) is not MLCTensorData or found._length < nbytes:
                 return NotImplemented
             view = found._views.get(key)
             taken.append(found.view(*key) if view is None else view)
-        for lock in locks:
+        return self._run(EXECUTE, lambda: self._publish(self.again(taken)), given, self.result)
+
+    def forward(self, given: dict[str, Any]) -> Any:
+        if not self._is_ordinary(given, _PHASE):
+            return NotImplemented
+        taken = []
+        for cell in self.cells:
+            if cell.value is None or cell.host is not None:
+                return NotImplemented
+            taken.append(cell.value)
+
+        def work() -> None:
+            self.session.separate = True
+            self.session.forward(taken, True, True, full=True, profile=False)
+            self._publish(self.session.values)
+
+        return self._run("executeForward(batchSize:options:completionHandler:)", work, given, self.result)
+
+    def gradient(self, given: dict[str, Any]) -> Any:
+        session = self.session
+        if not self._is_ordinary(given, _PHASE) or not session.went_forward or self.graph._unfilled:
+            return NotImplemented
+        return self._run(
+            "executeGradient(batchSize:options:completionHandler:)", lambda: session.gradient(()), given, None
+        )
+
+    def update(self, given: dict[str, Any]) -> Any:
+        session, updater = self.session, self.session.updater
+        if "batchSize" in given or updater is None or not session.has_gradients:
+            return NotImplemented
+        if not self._is_ordinary({"batchSize": 0, **given}, _PHASE):
+            return NotImplemented
+        member = "executeOptimizerUpdate(options:completionHandler:)"
+        return self._run(member, lambda: session.update(updater.optimizer), given, None)
+
+    # What they share
+
+    def _is_ordinary(self, given: dict[str, Any], known: frozenset[str]) -> bool:
+        """A full batch, no option but ``synchronous``, and on a device no handler, which would have to wait."""
+        batch, options, handler = given.get("batchSize"), given.get("options"), given.get("completionHandler")
+        if type(batch) is not int or (batch != self.full and batch != 0) or not known.issuperset(given):
+            return False
+        if options and not (self.on_cpu and options in (Run.synchronous, [Run.synchronous])):
+            return False
+        return (handler is None or (self.on_cpu and callable(handler))) and not self.graph._always
+
+    def _publish(self, values: Any) -> None:
+        device = self.device
+        for cell, value in zip(self.session.readable, values, strict=True):
+            cell.publish(value, device)
+
+    def _run(self, member: str, work: Callable[[], None], given: dict[str, Any], result: MLCTensor | None) -> Any:
+        graph, session, users = self.graph, self.session, self.users
+        handler = given.get("completionHandler")
+        for lock in self.locks:
             lock.acquire()
         try:
             users.add(get_ident())
             if len(users) > 1 or not session.is_current(newest_change()) or session.why_plain() is not None:
                 return NotImplemented
-            for cell, value in zip(readable, again(taken), strict=True):
-                cell.publish(value, device)
-            if trains:
+            if member is not EXECUTE and result is None and graph._last is not session:
+                return NotImplemented
+            work()
+            if self.trains:
                 graph._last = session
         except Exception as error:  # noqa: BLE001 - becomes the door's answer where it is a refusal
             try:
-                graph._failed(error, EXECUTE, handler)
+                graph._failed(error, member, handler)
             except MLCRefusal as why:
                 return answer(why, "", False)
         finally:
-            for lock in locks:
+            for lock in self.locks:
                 lock.release()
         if handler is not None:
             deliver(handler, result, None, 0.0)
         return True
-
-    return run

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.advice import VALUES_SEEN, advise, advise_on_values, probabilities_of
@@ -16,7 +17,7 @@ from mlc_torch.graph.gradients import GradientGraph
 from mlc_torch.graph.loss_node import own_loss_node
 from mlc_torch.graph.nodes import Node, reached, unique_layers
 from mlc_torch.graph.planner import Wishes, updatable
-from mlc_torch.graph.quick import EXECUTE, quick_way
+from mlc_torch.graph.quick import EXECUTE, quick_ways
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
@@ -280,8 +281,7 @@ class MLCTrainingGraph(GradientGraph):
                 self._fill_gradient_tensors(session)
             result = self._publish(session)
             self._look_at_values(session)
-            if self._quick is None and differentiates and not self._linked:
-                self._quick = quick_way(self, session, full)
+            self._keep_short_ways(session, full)
             return result, targets
 
         return self._execute(
@@ -299,6 +299,7 @@ class MLCTrainingGraph(GradientGraph):
         f"executeForward(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
         "executeForwardWithBatchSize:options:outputsData:completionHandler:",
     )
+    @has_quick_way
     def _forward(self, batchSize, options=Run(0), completionHandler=None, outputsData=None):
         """The forward pass over the data that ``bindAndWriteData`` bound."""
 
@@ -319,6 +320,7 @@ class MLCTrainingGraph(GradientGraph):
             self._last = session
             result = self._publish(session)
             self._look_at_values(session)
+            self._keep_short_ways(session, full)
             return result, targets
 
         return self._execute("executeForward(batchSize:options:completionHandler:)", options, completionHandler, work)
@@ -331,6 +333,7 @@ class MLCTrainingGraph(GradientGraph):
         f"executeGradient(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
         "executeGradientWithBatchSize:options:outputsData:completionHandler:",
     )
+    @has_quick_way
     def _gradient(self, batchSize, options=Run(0), completionHandler=None, outputsData=None):
         """The gradients of what ``executeForward`` computed."""
 
@@ -355,6 +358,7 @@ class MLCTrainingGraph(GradientGraph):
         return self._execute("executeGradient(batchSize:options:completionHandler:)", options, completionHandler, work)
 
     @declare(f"executeOptimizerUpdate({_OPTIONS}, {_HANDLER}", "executeOptimizerUpdateWithOptions:completionHandler:")
+    @has_quick_way
     def _update(self, options=Run(0), completionHandler=None):
         """Apply the optimizer to the gradients of the last ``executeGradient``."""
 
@@ -438,6 +442,10 @@ class MLCTrainingGraph(GradientGraph):
             refuse(f"no gradient of {cell.label!r} yet; call executeGradient of the linked graph that reads it first")
         gradients = [last.gradient_of(last.plan.slots[id(cell)]) for last in there if id(cell) in last.plan.slots]
         return [g for g in gradients if g is not None]
+
+    def _keep_short_ways(self, session: Session, full: int) -> None:
+        if not self._quick and session.plan.differentiates and session is self._sessions.get("") and not self._linked:
+            self._quick = quick_ways(self, session, full)
 
     def _look_at_values(self, session) -> None:
         if VALUES_SEEN not in self._warned:

@@ -103,11 +103,13 @@ def spell_call(declaration: Declaration) -> str:
 def swift_method(overloads: Overloads, declarations: list[Declaration]) -> Callable[..., Any]:
     """The function that a class carries under the Swift name."""
 
+    name = overloads.name
     if any(hasattr(d.function, "__quick__") for d in declarations):
 
         def call(target: Any, /, *args: Any, **given: Any) -> Any:
-            if target._quick is not None and not args:
-                answer = target._quick(given)
+            quick = target._quick.get(name)
+            if quick is not None and not args:
+                answer = quick(given)
                 if answer is not NotImplemented:
                     return answer
             return overloads(target, args, given)

@@ -1,0 +1,13 @@
+"""A ResNet's training step needs at most 1.1 times the memory of the hand-written loop (`python -m benchmarks.memory`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.memory import compare
+from benchmarks.workloads import WORKLOADS
+
+
+def test_peak_memory_of_a_resnet(torch_device):
+    found = compare(replace(WORKLOADS["ResNet-20"], shape=(8, 3, 32, 32)), torch_device)
+    assert found["mlc_torch, one call"] <= 1.1 * found["hand-written"], found
