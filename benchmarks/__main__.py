@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import logging
+import os
 import platform
 import random
 import statistics
@@ -18,23 +19,25 @@ from typing import Any
 
 import torch
 
-from benchmarks.workloads import WORKLOADS, HandWritten, MLCompute, Workload
-
-BASE = "hand-written"
+from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS, Deterministic, HandWritten, MLCompute, Workload
 
 
-def contenders(inductor: bool, compiled: bool) -> dict[str, Callable[[Workload, torch.device], Any]]:
-    made: dict[str, Callable[[Workload, torch.device], Any]] = {
-        BASE: HandWritten,
-        "hand-written, fused optimizer": lambda w, d: HandWritten(w, d, fused=True),
-        "mlc_torch, one call": MLCompute,
-        "mlc_torch, three phases": lambda w, d: MLCompute(w, d, phases=True),
-    }
-    if compiled:
+def contenders(workload: Workload, options: argparse.Namespace) -> dict[str, Callable[[Workload, torch.device], Any]]:
+    """Who runs the workload, by name. Optimizers and phases are for those that train."""
+    made: dict[str, Callable[[Workload, torch.device], Any]] = {HAND_WRITTEN: HandWritten}
+    if workload.trains:
+        made["hand-written, fused optimizer"] = lambda w, d: HandWritten(w, d, fused=True)
+    made[ONE_CALL] = MLCompute
+    if workload.trains:
+        made["mlc_torch, three phases"] = lambda w, d: MLCompute(w, d, phases=True)
+    if options.compile:
         made["torch.compile"] = lambda w, d: HandWritten(w, d, fused=True, compiled=True)
-    if inductor:
+    if options.inductor:
         made["mlc_torch, use_inductor"] = lambda w, d: MLCompute(w, d, inductor=True)
+    if options.inductor and workload.trains:
         made["mlc_torch, use_inductor, three phases"] = lambda w, d: MLCompute(w, d, inductor=True, phases=True)
+    if options.deterministic:
+        made["mlc_torch, deterministic"] = Deterministic
     return made
 
 
@@ -58,9 +61,7 @@ def block(contender: Any, steps: int, device: torch.device) -> float:
 def measure(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median and spread of the ratio to the hand-written loop, over rounds that each run everything once."""
     running, steps, compile_seconds = {}, {}, {}
-    for name, make in contenders(options.inductor, options.compile).items():
-        if not workload.trains and ("fused" in name or "phases" in name):
-            continue
+    for name, make in contenders(workload, options).items():
         begin = time.perf_counter()
         try:
             running[name] = make(workload, device)
@@ -88,7 +89,7 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
         gc.enable()
     found = {}
     for name, own in times.items():
-        ratios = sorted(a / b for a, b in zip(own, times[BASE], strict=True))
+        ratios = sorted(a / b for a, b in zip(own, times[HAND_WRITTEN], strict=True))
         quarter = len(ratios) // 4
         found[name] = {
             "ratio": statistics.median(ratios),
@@ -104,9 +105,9 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
     """Rows are contenders, columns workloads; each cell is the median ratio and its middle half."""
     names = list(dict.fromkeys(name for of_workload in results.values() for name in of_workload))
     head = ["ratio to hand-written", *results]
-    rows = [[f"{BASE}, milliseconds", *(f"{r[BASE]['seconds'] * 1e3:.3f}" for r in results.values())]]
+    rows = [[f"{HAND_WRITTEN}, milliseconds", *(f"{r[HAND_WRITTEN]['seconds'] * 1e3:.3f}" for r in results.values())]]
     for name in names:
-        if name == BASE:
+        if name == HAND_WRITTEN:
             continue
         row = [name]
         for of_workload in results.values():
@@ -125,12 +126,15 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--workloads", default=",".join(WORKLOADS), help="names, separated by commas")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--block", type=float, default=0.15, help="seconds a contender runs at a time")
-    parser.add_argument("--inductor", action="store_true", help="measure the higher gear too")
+    parser.add_argument("--inductor", action="store_true", help="measure use_inductor too")
     parser.add_argument("--compile", action="store_true", help="measure torch.compile too")
+    parser.add_argument("--deterministic", action="store_true", help="measure use_deterministic_algorithms too")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--picture", type=Path, help="draw the ratios into this SVG or PNG")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
+    if options.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
     warnings.simplefilter("ignore")
     logging.getLogger("mlc_torch").setLevel(logging.ERROR)
     if device.type == "cuda":
@@ -144,7 +148,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     results = {}
     for name in options.workloads.split(","):
         results[name] = measure(WORKLOADS[name], device, options)
-        shown = ", ".join(f"{n} {r['ratio']:.3f}" for n, r in results[name].items() if n != BASE)
+        shown = ", ".join(f"{n} {r['ratio']:.3f}" for n, r in results[name].items() if n != HAND_WRITTEN)
         print(f"{name}: {shown}", flush=True)
     print("\n" + table(results))
     made = {"torch": torch.__version__, "device": device.type, "machine": machine, "results": results}

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.workloads import WORKLOADS, HandWritten, MLCompute, Workload
+from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS, HandWritten, MLCompute, Workload
 
 
 def peak_bytes(make: Callable[[], Any], device: torch.device) -> int:
@@ -64,8 +64,8 @@ def _peak_on_cpu(make: Callable[[], Any]) -> int:
 def compare(workload: Workload, device: torch.device) -> dict[str, int]:
     """Peak bytes of the hand-written loop and of one call of ours."""
     return {
-        "hand-written": peak_bytes(lambda: HandWritten(workload, device), device),
-        "mlc_torch, one call": peak_bytes(lambda: MLCompute(workload, device), device),
+        HAND_WRITTEN: peak_bytes(lambda: HandWritten(workload, device), device),
+        ONE_CALL: peak_bytes(lambda: MLCompute(workload, device), device),
     }
 
 
@@ -75,7 +75,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--workload", default="ResNet-20")
     options = parser.parse_args(arguments)
     found = compare(WORKLOADS[options.workload], torch.device(options.device))
-    base = found["hand-written"]
+    base = found[HAND_WRITTEN]
     for name, size in found.items():
         print(f"{options.workload}, {options.device}: {name} {size / 2**20:.1f} MiB, {size / base:.3f} of hand-written")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,8 @@ from mlc_torch import (
 
 BATCHES = 4
 """How many different batches take turns."""
+HAND_WRITTEN, ONE_CALL = "hand-written", "mlc_torch, one call"
+"""What the two main contenders are called in every report."""
 
 
 @dataclass(frozen=True)
@@ -102,18 +105,17 @@ class HandWritten:
         return F.cross_entropy(result, y) if self.workload.classes else F.l1_loss(result, y)
 
     def step(self, number: int) -> torch.Tensor:
-        x, y = (t.to(self.device, non_blocking=True) for t in self.batches[number % BATCHES])
+        x, y = self.batches[number % BATCHES]
+        x = x.to(self.device, non_blocking=True)
         if not self.workload.trains:
             with torch.no_grad():
                 return (self.call or self.network)(x)
+        y = y.to(self.device, non_blocking=True)
         self.optimizer.zero_grad()
         loss = (self.call or self._loss)(x, y)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
-
-    def parameters(self) -> list[np.ndarray]:
-        return [p.detach().cpu().numpy() for p in self.network.parameters()]
 
 
 class MLCompute:
@@ -135,7 +137,7 @@ class MLCompute:
             self.graph = MLCInferenceGraph(graphObjects=[build.graph])
             self.graph.addInputs({"x": self.x})
             assert self.graph.compile(options=[], device=self.device, **more)
-            self.result = result
+            self.result = result  # a graph computes its results into memory only as long as somebody holds them
             return
         self.y = unwrap(MLCTensor(shape=list(self.arrays[0][1].shape)))
         self.graph = MLCTrainingGraph(
@@ -169,6 +171,28 @@ class MLCompute:
         self.graph.executeForward(batchSize=self.batch, options=[])
         self.graph.executeGradient(batchSize=self.batch, options=[])
         return self.graph.executeOptimizerUpdate(options=[])
+
+
+class Deterministic(MLCompute):
+    """One call a step, with ``torch.use_deterministic_algorithms``."""
+
+    def __init__(self, workload: Workload, device: torch.device) -> None:
+        with _deterministic():
+            super().__init__(workload, device)
+
+    def step(self, number: int) -> Any:
+        with _deterministic():
+            return super().step(number)
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
 
 
 def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:

@@ -128,7 +128,7 @@ class MLCPlatform(MLCObject):
 class Randomness:
     """The platform's random numbers, apart from torch's own generators, which nothing here touches.
 
-    Once a seed is set, each random initializer restarts from it (measured, behaviour.md C9), while dropout draws on
+    Once a seed is set, each random initializer restarts from it (measured, evidence.md C9), while dropout draws on
     from one running stream a device. Without a seed both start from fresh entropy.
     """
 

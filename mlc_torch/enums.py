@@ -1,30 +1,46 @@
 """Enumerations and option sets with Apple's raw values.
 
 The member tables below are the whole definition; ``debugDescription`` and the C functions of the same name read the
-strings that stand beside them (behaviour.md, section I).
+strings that stand beside them (evidence.md, section I).
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, ClassVar
 
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import CLASSES, YX
+from mlc_torch.spelling.arguments import describe, to_bool, to_int
 
 _MISSING: Any = object()
 
 
 class _EnumType(enum.EnumType):
-    """Adds Swift's ``init(rawValue:)``, which is failable for enumerations: ``MLCDataType(rawValue=99)`` is ``None``."""
+    """Adds Swift's ``init(rawValue:)``, which is failable for enumerations: ``MLCDataType(rawValue=99)`` is ``None``.
+
+    A set of options is also made from a list, or from nothing.
+    """
 
     def __call__(cls: Any, value: Any = _MISSING, *args: Any, rawValue: Any = _MISSING, **kw: Any) -> Any:
+        options = issubclass(cls, enum.Flag)
         if rawValue is not _MISSING:
-            if isinstance(rawValue, bool) or not isinstance(rawValue, int):
-                raise TypeError(f"{cls.__name__}: argument 'rawValue' expects Int, got {rawValue!r}")
-            return super().__call__(rawValue) if issubclass(cls, enum.Flag) else cls._value2member_map_.get(rawValue)
+            raw = _whole(f"{cls.__name__}: argument 'rawValue'", rawValue)
+            return super().__call__(raw) if options else cls._value2member_map_.get(raw)
+        if options and (value is _MISSING or isinstance(value, (list, tuple, set, frozenset))):
+            return cls._coerce([] if value is _MISSING else value)
+        if value is _MISSING:
+            raise TypeError(f"{cls.__name__}() does not exist. There is:\n  {cls.__name__}(rawValue=)")
         return super().__call__(value, *args, **kw)
+
+
+def _whole(who: str, value: Any) -> int:
+    try:
+        return to_int(value)
+    except TypeError as expected:
+        raise TypeError(f"{who} expects {expected}, got {describe(value)}") from None
 
 
 class MLCEnum(enum.IntEnum, metaclass=_EnumType):
@@ -42,7 +58,7 @@ class MLCEnum(enum.IntEnum, metaclass=_EnumType):
     def _coerce(cls, value: Any) -> MLCEnum:
         if isinstance(value, cls):
             return value
-        if isinstance(value, (enum.Enum, bool)) or not isinstance(value, int):
+        if isinstance(value, (enum.Enum, bool)) or not isinstance(value, Integral):
             raise TypeError(cls.__name__)
         if value not in cls._value2member_map_:
             refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
@@ -254,11 +270,11 @@ class _PayloadEnum:
     def _coerce(cls, value: Any) -> Any:
         if isinstance(value, cls):
             return value
-        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, int):
+        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral):
             raise TypeError(cls.__name__)
         if value not in cls.cases:
             refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cls.cases.items())}")
-        return cls(value)
+        return cls(int(value))
 
     def __int__(self) -> int:
         return self.rawValue
@@ -293,10 +309,8 @@ class MLCPaddingPolicy(_PayloadEnum):
 
     @classmethod
     def sized(cls, *, y: int, x: int) -> MLCPaddingPolicy:
-        for name, value in (("y", y), ("x", x)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"MLCPaddingPolicy.sized: argument {name!r} expects Int, got {value!r}")
-        return cls(2, (y, x))
+        sizes = (_whole(f"MLCPaddingPolicy.sized: argument {name!r}", n) for name, n in (("y", y), ("x", x)))
+        return cls(2, tuple(sizes))
 
     @property
     def sizes(self) -> YX:
@@ -330,9 +344,11 @@ class MLCPoolingType(_PayloadEnum):
     def __call__(self, *, countIncludesPadding: bool = False) -> MLCPoolingType:
         if self.rawValue != 2:
             raise TypeError(f"{self!r} carries no values")
-        if not isinstance(countIncludesPadding, bool):
-            raise TypeError(f"average: argument 'countIncludesPadding' expects Bool, got {countIncludesPadding!r}")
-        return MLCPoolingType(2, countIncludesPadding)
+        try:
+            return MLCPoolingType(2, to_bool(countIncludesPadding))
+        except TypeError as expected:
+            who = "MLCPoolingType.average: argument 'countIncludesPadding'"
+            raise TypeError(f"{who} expects {expected}, got {describe(countIncludesPadding)}") from None
 
     def __repr__(self) -> str:
         return "MLCPoolingType.average(countIncludesPadding=True)" if self.payload else super().__repr__()
@@ -364,9 +380,9 @@ class MLCOptionSet(enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
                 combined |= cls._coerce(option)._value_
             found: Any = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
             return found if found is not None else cls(combined)
-        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, int) or value < 0:
+        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral) or value < 0:
             raise TypeError(f"{cls.__name__} (an option, or a list of options)")
-        return cls(value)
+        return cls(int(value))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{', '.join(m.name or '' for m in self)}])"
@@ -424,7 +440,7 @@ DEBUG_DESCRIPTIONS: dict[str, dict[int, str]] = {
 
 def _description_function(enumeration: str) -> Any:
     def describe(value: Any) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, (int, _PayloadEnum)):
+        if isinstance(value, bool) or not isinstance(value, (Integral, _PayloadEnum)):
             raise TypeError(f"{describe.__name__} expects {enumeration} or its raw value, got {value!r}")
         return DEBUG_DESCRIPTIONS[enumeration].get(int(value))
 

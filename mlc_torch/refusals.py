@@ -50,6 +50,11 @@ def refuse(reason: str) -> NoReturn:
     raise MLCRefusal(reason)
 
 
+def in_one_line(error: Exception) -> str:
+    """An exception for a log line or a table."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
+
+
 def is_strict() -> bool:
     """Whether refusals raise in this context: inside ``strict()``, or everywhere with ``MLC_TORCH_STRICT=1``."""
     chosen = _strict.get()

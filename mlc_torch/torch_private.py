@@ -1,11 +1,14 @@
-"""Every call of torch's that its documentation does not promise, each with a public way to the same numbers.
+"""Kernels and entry points that torch's documentation does not promise, each with a public way to the same numbers.
 
 ``available`` says what is used; setting an entry to False takes the public way, which is how the tests reach it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -24,13 +27,25 @@ available: dict[str, bool] = {
 }
 
 
+_writes_out: ContextVar[bool] = ContextVar("_writes_out", default=False)
+
+
+@contextmanager
+def written_out() -> Iterator[None]:
+    """Inside, fused kernels are written out operation by operation, for a compiler to see into."""
+    token = _writes_out.set(True)
+    try:
+        yield
+    finally:
+        _writes_out.reset(token)
+
+
 def fused_adam_(
     params: Tensors,
     grads: Tensors,
     averages: Tensors,
     squares: Tensors,
     maxima: Tensors,
-    steps: Tensors,
     *,
     lr: float | torch.Tensor,
     beta1: float,
@@ -49,7 +64,7 @@ def fused_adam_(
             averages,
             squares,
             maxima,
-            steps,
+            [_settled(params[0].device)] * len(params),
             lr=lr,
             beta1=beta1,
             beta2=beta2,
@@ -59,13 +74,24 @@ def fused_adam_(
             maximize=False,
         )
         return
-    for i, (p, g, m, v) in enumerate(zip(params, grads, averages, squares, strict=True)):
-        if weight_decay:
-            g = g.add(p, alpha=weight_decay)
-        m.lerp_(g, 1 - beta1)
-        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        second = torch.maximum(maxima[i], v, out=maxima[i]) if maxima else v
-        p.sub_(lr * m / second.sqrt().add_(eps))
+    if weight_decay:
+        grads = foreach("add", grads, params, alpha=weight_decay)
+    foreach("lerp_", averages, grads, 1 - beta1)
+    foreach("mul_", squares, beta2)
+    foreach("add_", squares, foreach("mul", foreach("mul", grads, grads), 1 - beta2))
+    if maxima:
+        foreach("maximum_", maxima, squares)
+    roots = foreach("add", foreach("sqrt", maxima or squares), eps)
+    foreach("sub_", params, foreach("div", foreach("mul", averages, lr), roots))
+
+
+# So many steps that the kernel corrects no bias: ML Compute puts the correction into the rate, ε outside of it.
+_SETTLED = 1e12
+
+
+@functools.cache
+def _settled(device: torch.device) -> torch.Tensor:
+    return torch.tensor(_SETTLED, dtype=torch.float32, device=device)
 
 
 def fused_sgd_(
@@ -94,18 +120,25 @@ def fused_sgd_(
             is_first_step=False,
         )
         return
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        if weight_decay:
-            g = g.add(p, alpha=weight_decay)
-        if momenta:
-            momenta[i].mul_(momentum).add_(g, alpha=1 - dampening)
-            g = g.add(momenta[i], alpha=momentum) if nesterov else momenta[i]
-        p.sub_(lr * g)
+    if weight_decay:
+        grads = foreach("add", grads, params, alpha=weight_decay)
+    if momenta:
+        foreach("mul_", momenta, momentum)
+        foreach("add_", momenta, grads, alpha=1 - dampening)
+        grads = foreach("add", grads, momenta, alpha=momentum) if nesterov else momenta
+    foreach("sub_", params, foreach("mul", grads, lr))
 
 
 def _fusable(params: Tensors) -> bool:
     # MPS has fused optimizers only in some releases, and half precision on the CPU in none that we know.
-    return all(p.device.type in ("cpu", "cuda") and p.dtype == torch.float32 for p in params)
+    return not _writes_out.get() and all(p.device.type in ("cpu", "cuda") and p.dtype == torch.float32 for p in params)
+
+
+_ON_ONE: dict[str, Callable[..., torch.Tensor]] = {
+    "norm": torch.linalg.vector_norm,
+    "maximum_": lambda a, b: torch.maximum(a, b, out=a),
+}
+"""Where a tensor's own method has another name, or there is none."""
 
 
 def foreach(name: str, *args: Any, **kw: Any) -> Tensors:
@@ -114,7 +147,7 @@ def foreach(name: str, *args: Any, **kw: Any) -> Tensors:
         return getattr(torch, f"_foreach_{name}")(*args, **kw)
     tensors = args[0]
     lists = [a if isinstance(a, (list, tuple)) else [a] * len(tensors) for a in args]
-    method = {"norm": torch.linalg.vector_norm}.get(name) or getattr(torch.Tensor, name)
+    method = _ON_ONE.get(name) or getattr(torch.Tensor, name)
     return [method(*each, **kw) for each in zip(*lists, strict=True)]
 
 
@@ -143,6 +176,8 @@ def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Seque
     from torch._inductor.virtualized import V
 
     examples = [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+    if not examples:
+        return lambda given: graph()  # there is nothing to compute with
     (output,) = [n for n in graph.graph.nodes if n.op == "output"]
     # Otherwise Inductor may give a result another layout than was traced, and the other phase would read it wrongly.
     output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,14 @@ STATUSES = {
     "unverified": "The framework's behaviour is not known, or only in part. This is what the library does until somebody "
     "with a Mac can tell.",
 }
+
+SECTION = re.compile(r"\b(?:section )?(0\.\d|[A-L]\.\d+|C\d+|(?<=section )[A-L])\b")
+"""A section of evidence.md as entries and comments cite it: ``D.6``, ``section G``, or ``C24``, a row of its table."""
+
+
+def anchor(section: str) -> str:
+    """The target in evidence.md of a section."""
+    return "0-3" if re.fullmatch(r"C\d+", section) else section.lower().replace(".", "-")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -49,7 +58,12 @@ def _entry(entry: dict[str, Any]) -> str:
             "| --- | --- |",
             f"| ML Compute | {entry['framework']} |",
             f"| here | {entry['here']} |",
-            f"| evidence | {entry['evidence']} |",
+            f"| evidence | {linked(entry['evidence'])} |",
             f"| test | {'<br>'.join(f'`{test}`' for test in tests)} |",
         ]
     )
+
+
+def linked(evidence: str) -> str:
+    """The evidence with links to the sections it cites."""
+    return SECTION.sub(lambda m: f"[{m[0]}](#{anchor(m[1])})", evidence.replace("evidence.md ", ""))

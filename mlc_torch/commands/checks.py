@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 import mlc_torch as mlc
+from mlc_torch.refusals import in_one_line
 from mlc_torch.spelling import CLASSES
 
 _FLOAT, _INDEX, _TRUTH = "float32", "int32", "bool"
@@ -176,7 +177,7 @@ def check(name: str, device: torch.device) -> str | None:
         with mlc.strict():
             here, there = (_run(case, place) for place in (torch.device("cpu"), device))
     except Exception as error:  # noqa: BLE001 - whatever a device cannot do is what the report is about
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        return in_one_line(error)
     for what, value in here.items():
         if not torch.allclose(value, there[what], rtol=1e-2, atol=1e-3, equal_nan=True):
             return f"{what} differs from the CPU's by up to {(value - there[what]).abs().max():g}"

@@ -14,6 +14,7 @@ import mlc_torch as mlc
 from mlc_torch.commands.checks import check, layers
 from mlc_torch.commands.training_check import check_training
 from mlc_torch.device import offered
+from mlc_torch.refusals import in_one_line
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ def _moves(kind: mlc.MLCDataType, device: mlc.MLCDevice) -> str | None:
             tensor.bindAndWriteData(mlc.MLCTensorData(bytesNoCopy=values, length=size), to=device)
             tensor.copyDataFromDeviceMemory(toBytes=back, length=size, synchronizeWithDevice=True)
     except Exception as error:  # noqa: BLE001 - whatever a device cannot do is what the report is about
-        return f"{type(error).__name__}: {error}"
+        return in_one_line(error)
     return None if torch.equal(values, back) else "other values came back"
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 import mlc_torch as mlc
+from mlc_torch.refusals import in_one_line
 
 _STEPS, _BATCH, _INPUTS, _OUTPUTS = 3, 4, 5, 3
 
@@ -17,7 +18,7 @@ def check_training(device: mlc.MLCDevice) -> str | None:
         with mlc.strict():
             here, there = _losses(mlc.MLCDevice.cpu()), _losses(device)
     except Exception as error:  # noqa: BLE001 - whatever a device cannot do is what the report is about
-        return f"{type(error).__name__}: {error}"
+        return in_one_line(error)
     if not all(math.isclose(a, b, rel_tol=1e-2) for a, b in zip(here, there, strict=True)):
         return f"the losses are {there}, the CPU's {here}"
     return None if there[-1] < there[0] else f"the loss does not fall: {there}"

@@ -6,7 +6,7 @@ from mlc_torch.descriptors.base import Descriptor
 from mlc_torch.enums import MLCActivationType
 from mlc_torch.spelling import declare, prop
 
-# Measured (behaviour.md C.1): what the framework fills in for numbers that were not given; 1 everywhere else.
+# Measured (evidence.md C.1): what the framework fills in for numbers that were not given; 1 everywhere else.
 _DEFAULTS: dict[MLCActivationType, dict[str, float]] = {
     MLCActivationType.relu: {"a": 0.0},
     MLCActivationType.linear: {"b": 0.0},

@@ -1,4 +1,4 @@
-"""What descriptors share: they are values. Two with the same fields are equal, and nothing about them changes."""
+"""What descriptors share: they are values. Two with the same fields are equal; only what is declared settable changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Descriptor(MLCObject):
     """A frozen value object; ``==`` and ``hash`` go by its fields."""
 
     _bare_fields: ClassVar[dict[str, Any]] = {}
-    """What Objective-C's plain ``init`` gives where it is not zero (behaviour.md, section C)."""
+    """What Objective-C's plain ``init`` gives where it is not zero (evidence.md, section C)."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__

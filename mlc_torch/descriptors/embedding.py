@@ -38,6 +38,8 @@ class MLCEmbeddingDescriptor(Descriptor):
             refuse(f"paddingIndex must be one of the {embeddingCount} rows, got {paddingIndex}")
         if maximumNorm is not None and not maximumNorm > 0:
             refuse(f"maximumNorm must be positive, got {maximumNorm}")
+        if pNorm is not None and not pNorm > 0:
+            refuse(f"pNorm must be positive, got {pNorm}")
         return cls._make(
             embeddingCount=embeddingCount,
             embeddingDimension=embeddingDimension,

@@ -51,7 +51,7 @@ class MLCOptimizerDescriptor(Descriptor):
         gradientClipMax=1.0,
         gradientClipMin=-1.0,
         maximumClippingNorm=1.0,
-        customGlobalNorm=1.0,  # measured: the short factories give 1, not 0 (behaviour.md C24)
+        customGlobalNorm=1.0,  # measured: the short factories give 1, not 0 (evidence.md C24)
     ):
         return cls._make(
             learningRate=learningRate,

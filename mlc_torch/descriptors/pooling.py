@@ -21,7 +21,7 @@ class MLCPoolingDescriptor(WindowDescriptor):
         "strides": YX(0, 0),
         "dilationRates": YX(0, 0),
         "paddingPolicy": MLCPaddingPolicy.same,
-        "poolingType": 0,  # no case of the enumeration has this value (behaviour.md C.3)
+        "poolingType": 0,  # no case of the enumeration has this value (evidence.md C.3)
     }
 
     @prop("Bool", swift=False)

@@ -76,9 +76,10 @@ def window_from_arrays(
     paddingPolicy: MLCPaddingPolicy,
     paddingSizes: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Objective-C passes sizes as arrays that may be nil, and the padding sizes beside the policy (behaviour.md C)."""
+    """Objective-C passes sizes as arrays that may be nil, and the padding sizes beside the policy (evidence.md C)."""
     if paddingPolicy.name == "sized":
-        paddingPolicy = MLCPaddingPolicy(2, _pair("paddingSizes", paddingSizes, 0))
+        y, x = _pair("paddingSizes", paddingSizes, 0)
+        paddingPolicy = MLCPaddingPolicy.sized(y=y, x=x)
     return {
         "kernelSizes": _pair("kernelSizes", kernelSizes, 1),
         "strides": _pair("strides", strides, 1),

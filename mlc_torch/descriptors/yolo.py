@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+
 from mlc_torch.descriptors.base import Descriptor, positive
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
+
+ANCHOR_BOX = struct.Struct("<2f")
+"""Width and height of one anchor in ``anchorBoxes``."""
 
 
 class MLCYOLOLossDescriptor(Descriptor):
@@ -23,7 +28,7 @@ class MLCYOLOLossDescriptor(Descriptor):
 
     @declare("init(anchorBoxes: Data, anchorBoxCount: Int)", "descriptorWithAnchorBoxes:anchorBoxCount:")
     def _create(cls, anchorBoxes, anchorBoxCount):
-        wanted = 8 * positive("anchorBoxCount", anchorBoxCount)
+        wanted = ANCHOR_BOX.size * positive("anchorBoxCount", anchorBoxCount)
         if len(anchorBoxes) < wanted:
             refuse(f"anchorBoxes needs {wanted} bytes (two float32 a box), got {len(anchorBoxes)}")
         return cls._make(

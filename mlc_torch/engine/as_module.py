@@ -196,8 +196,9 @@ def under_roles(module: nn.Module, uses: Sequence[ParameterUse], first: dict[int
         aliases.append((names[id(use.torch)], use.role, expected))
         group, _, index = use.role.rpartition(".")
         if group:
-            assert int(index) == len(listed.setdefault(group, []))
-            listed[group].append(shown)
+            members = listed.setdefault(group, [])
+            assert int(index) == len(members)
+            members.append(shown)
         else:
             parameters[use.role] = shown
     made = _dressed(type(module), tuple(a for a in aliases if a[0] != a[1] or a[2] is not None))

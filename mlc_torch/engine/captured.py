@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
 
 from mlc_torch.engine.compiled import Compiled
-from mlc_torch.engine.plain import Gradients, Plain
+from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
 from mlc_torch.engine.updater import Updater
 from mlc_torch.layers.noise import Noise
 
-Tensors = Sequence[torch.Tensor]
 _WARM_UP = 2
 _NOTHING = object()
 """Stands for an update of no parameters."""
@@ -42,7 +43,7 @@ class Captured:
     ) -> None:
         self.plan, self.updater, self._inner = plan, updater, inner
         self.why = f"over the {inner.name} phases"
-        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
+        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device, differentiates)
         self._static = self._block.feeds
         if updater is not None and self._block.numbers is not None:
             updater.keep_numbers_in(self._block.numbers)
@@ -55,7 +56,6 @@ class Captured:
         self._capture(differentiates)
 
     def _capture(self, differentiates: bool) -> None:
-        inner = self._inner
         with ExitStack() as stack:
             kept = _Kept(self.plan, self.updater)
             stack.callback(kept.restore)
@@ -67,7 +67,7 @@ class Captured:
                 self._backward, self._gradients = self._recorded(lambda: self._inner.gradient(self._injected))
                 if self.updater is not None:
                     self._record_update(self.updater)
-        inner.release()
+        self._inner.release()
 
     def _find_masks(self, stack: ExitStack) -> None:
         """Dropout draws into memory of its own before each replay; while recording it is handed that memory."""
@@ -95,10 +95,7 @@ class Captured:
             for _ in range(_WARM_UP):
                 self._inner.forward(self._static, self._constants)
                 if differentiates:
-                    gradients, _ = self._inner.gradient(self._injected)
-                    if self.updater is not None:
-                        self.updater.begin(advance=False)
-                        self.updater.apply(gradients)
+                    self._inner.gradient(self._injected)
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
@@ -113,9 +110,19 @@ class Captured:
 
     def _record_update(self, updater: Updater) -> Any:
         updater.begin(advance=False)
-        graph, _ = self._recorded(lambda: updater.apply(self._gradients[0]))
+        graph, _ = self._recorded(self._ready_to_update(updater))
         self._updates[updater.optimizer.configuration()] = graph or _NOTHING
         return graph or _NOTHING
+
+    def _ready_to_update(self, updater: Updater) -> Callable[[], None]:
+        """The update of the recorded gradients, run once so that nothing is loaded while it is recorded."""
+        kept = _Kept(self.plan, updater)
+        work: Callable[[], None] = partial(updater.apply, self._gradients[0])
+        if isinstance(self._inner, Compiled):
+            work = self._inner.update_of(updater, self._gradients[0]) or work
+        work()
+        kept.restore()
+        return work
 
     # The phases
 
@@ -147,10 +154,6 @@ class Captured:
                 updater.keep_numbers_in(self._block.numbers)
         graph = self._updates.get(updater.optimizer.configuration())
         if graph is None:
-            kept = _Kept(self.plan, updater)
-            updater.begin(advance=False)
-            updater.apply(self._gradients[0])
-            kept.restore()
             graph = self._record_update(updater)
         updater.begin()
         if graph is not _NOTHING:

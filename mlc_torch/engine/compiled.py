@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import fx
 
-from mlc_torch.engine.plain import Gradients, lent_values, run_forward, run_gradient, set_training
+from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.trace import Draw, functional, record
-from mlc_torch.refusals import log
-from mlc_torch.torch_private import compile_graph
-
-Tensors = Sequence[torch.Tensor]
+from mlc_torch.engine.updater import Updater
+from mlc_torch.refusals import in_one_line, log
+from mlc_torch.torch_private import compile_graph, written_out
 
 
 class Compiled:
@@ -73,6 +73,56 @@ class Compiled:
         count = len(self.plan.trained)
         return made[:count], made[count:]
 
+    def update_of(self, updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Callable[[], None] | None:
+        """The update of these gradients' memory, compiled too; ``None`` where that does not succeed."""
+        try:
+            return compiled_update(updater, gradients)
+        except Exception as error:  # noqa: BLE001 - whatever Inductor cannot take, the optimizer's own kernels can
+            log.warning("TorchInductor could not compile the update: %s; it runs without", in_one_line(error))
+            return None
+
+
+def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Callable[[], None]:
+    """An update of the same tensors as ``updater.apply(gradients)``, as one compiled function.
+
+    For CUDA: on the CPU torch's fused kernels are faster than what Inductor makes of the formula.
+    """
+    params, grads, states, numbers = updater.chosen_for(gradients)
+    written = [*params, *(t for state in states for t in state)]
+    given = [*written, *grads, *numbers.values()]
+
+    def functional_update(*flat: torch.Tensor) -> list[torch.Tensor]:
+        moving, rest = [t.clone() for t in flat[: len(written)]], list(flat[len(written) :])
+        count = len(params)
+        own = [moving[start : start + count] for start in range(0, len(moving), count)]
+        with written_out():
+            named = dict(zip(numbers, rest[count:], strict=True))
+            updater.optimizer.update(own[0], rest[:count], own[1:], named)
+        return moving
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # what torch tells its own developers
+        graph = _traced(torch.func.functionalize(functional_update, remove="mutations_and_views"), given)
+        compiled = compile_graph(_in_place(graph, len(written)))
+
+    def update() -> None:
+        compiled(list(given))
+
+    return update
+
+
+def _in_place(graph: fx.GraphModule, count: int) -> fx.GraphModule:
+    """The graph with its results written into its first ``count`` inputs, the way Inductor expects writes: at the end."""
+    nodes = list(graph.graph.nodes)
+    (output,), inputs = [n for n in nodes if n.op == "output"], [n for n in nodes if n.op == "placeholder"]
+    with graph.graph.inserting_before(output):
+        for place, made in zip(inputs[:count], output.args[0], strict=True):
+            copy = graph.graph.call_function(torch.ops.aten.copy_.default, (place, made))
+            copy.meta["val"] = place.meta["val"]
+    output.args = ([],)
+    graph.recompile()
+    return graph
+
 
 def _draws(plan: Plan, feeds: Tensors, constants: Tensors, training: bool) -> list[Draw]:
     """The dropout masks of a pass, found by recording its forward half."""
@@ -91,10 +141,6 @@ def _functional_graph(
     differentiates: bool,
 ) -> fx.GraphModule:
     """Forward and gradient as one graph in which nothing is written in place: new statistics are results."""
-    from torch._inductor import lowering  # noqa: F401 - decompositions refer to it without importing it
-    from torch._inductor.decomposition import select_decomp_table
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     trained = {id(leaf) for leaf in plan.leaves}
 
     def joint(*flat: torch.Tensor) -> list[Any]:
@@ -123,16 +169,17 @@ def _functional_graph(
         return [*made, *gradients, *wanted]
 
     with set_training(plan, training):
-        traced = make_fx(
-            joint, decomposition_table=select_decomp_table(), tracing_mode="fake", _allow_non_fake_inputs=True
-        )(*given)
         # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
-        return make_fx(
-            torch.func.functionalize(traced, remove="mutations_and_views"),
-            decomposition_table=select_decomp_table(),
-            tracing_mode="fake",
-            _allow_non_fake_inputs=True,
-        )(*given)
+        return _traced(torch.func.functionalize(_traced(joint, given), remove="mutations_and_views"), given)
+
+
+def _traced(function: Callable[..., Any], given: Tensors) -> fx.GraphModule:
+    from torch._inductor import lowering  # noqa: F401 - decompositions refer to it without importing it
+    from torch._inductor.decomposition import select_decomp_table
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    table = select_decomp_table()
+    return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
 
 
 def _halves(

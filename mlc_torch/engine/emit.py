@@ -21,7 +21,7 @@ def emit(
     taken: Sequence[fx.Node],
     outputs: Sequence[Sequence[Any]],
     constants: dict[str, torch.Tensor],
-) -> tuple[Function, str]:
+) -> Function:
     """A function that makes the phase function.
 
     ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers); the function it gives takes a
@@ -50,7 +50,7 @@ def emit(
     source = f"def make({', '.join(bound_inputs)}):\n    def phase(taken):\n{body}\n    return phase\n"
     scope: dict[str, Any] = dict(writer.bound)
     exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
-    return scope["make"], source
+    return scope["make"]
 
 
 def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node, fx.Node | None]:

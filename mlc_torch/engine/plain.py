@@ -7,12 +7,15 @@ from typing import Any
 
 import torch
 
+from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.plan import Plan, Step, combine
 from mlc_torch.tensor.cell import upload
 from mlc_torch.torch_private import backward
 
+MARK = "mlc::"
+"""Before a layer's label in the names that a profile shows."""
+
 Call = Callable[[Step, list[torch.Tensor]], Any]
-Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None]]
 
 
 def call_module(step: Step, sources: list[torch.Tensor]) -> Any:
@@ -21,8 +24,8 @@ def call_module(step: Step, sources: list[torch.Tensor]) -> Any:
 
 def run_forward(
     plan: Plan,
-    feeds: Sequence[torch.Tensor],
-    constants: Sequence[torch.Tensor],
+    feeds: Tensors,
+    constants: Tensors,
     call: Call = call_module,
     before: Callable[[Step], Any] | None = None,
 ) -> list[torch.Tensor | None]:
@@ -65,8 +68,8 @@ def run_forward(
 def run_gradient(
     plan: Plan,
     env: Sequence[torch.Tensor | None],
-    injected: Sequence[torch.Tensor],
-    leaves: Sequence[torch.Tensor] | None = None,
+    injected: Tensors,
+    leaves: Tensors | None = None,
 ) -> Gradients:
     """The gradients of the trained tensors and of the wanted slots. ``leaves`` stand in for the plan's own."""
     leaves = plan.leaves if leaves is None else leaves
@@ -91,7 +94,7 @@ def run_gradient(
     return totals, [of_slot.get(slot) for slot in plan.wanted]
 
 
-def lent_values(values: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> list[int]:
+def lent_values(values: Tensors, given: Tensors) -> list[int]:
     """Which values are what was given, untouched or seen another way: on the CPU that is the caller's own memory."""
     lent = {t.untyped_storage().data_ptr() for t in given if t.device.type == "cpu"}
     return [i for i, v in enumerate(values) if v.device.type == "cpu" and v.untyped_storage().data_ptr() in lent]
@@ -114,23 +117,21 @@ class set_training:
 
 
 class Plain:
-    """Runs the phases of one plan in one mode. Every gear offers ``forward`` and ``gradient`` as this one does."""
+    """Runs the phases of one plan in one mode, for any shapes."""
 
     name = "plain"
 
-    def __init__(self, plan: Plan, training: bool, differentiates: bool, why: str = "") -> None:
+    def __init__(self, plan: Plan, training: bool, differentiates: bool, why: str = "", profile: bool = False) -> None:
         self.plan, self.training, self.differentiates, self.why = plan, training, differentiates, why
-        self.profile = False
+        self._marks = (lambda step: torch.profiler.record_function(MARK + step.label)) if profile else None
         self._env: list[torch.Tensor | None] | None = None
 
-    def forward(self, feeds: Sequence[torch.Tensor], constants: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Run the modules, keeping what ``gradient`` needs if it is to follow; gives the values of the readable slots."""
+    def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
         feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
-        before = (lambda step: torch.profiler.record_function(f"mlc::{step.label}")) if self.profile else None
         with set_training(plan, self.training), torch.set_grad_enabled(self.differentiates):
-            env = run_forward(plan, feeds, constants, before=before)
+            env = run_forward(plan, feeds, constants, before=self._marks)
         if self.differentiates:
             self._env = env
         values = [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]
@@ -142,8 +143,7 @@ class Plain:
         """Let go of what the last forward pass kept."""
         self._env = None
 
-    def gradient(self, injected: Sequence[torch.Tensor]) -> Gradients:
-        """The gradients of the trained tensors and of the wanted slots, once for each forward pass."""
+    def gradient(self, injected: Tensors) -> Gradients:
         assert self._env is not None
         env, self._env = self._env, None
         return run_gradient(self.plan, env, injected)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import fx
 
 from mlc_torch.engine.emit import Function, emit
+from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.kernels import choose_kernels
-from mlc_torch.engine.plain import Gradients
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import Recording, record
-
-Tensors = Sequence[torch.Tensor]
 
 
 class Planned:
@@ -44,10 +40,8 @@ class Planned:
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         own = recording.constants
-        self._make_forward, self.forward_source = emit(
-            recording.forward, bound, taken, (recording.readable, saved), own
-        )
-        self._make_backward, self.backward_source = emit(
+        self._make_forward = emit(recording.forward, bound, taken, (recording.readable, saved), own)
+        self._make_backward = emit(
             recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
         )
         self._draws, self._lent = recording.draws, recording.lent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 def simplify(recording: Recording) -> Recording:
-    """Rewrite until nothing changes. The phases keep their nodes: a rewrite only drops or redirects."""
+    """One pass over the graph. The phases keep their nodes: a rewrite only drops or redirects."""
     replaced: dict[fx.Node, fx.Node] = {}
     for node in list(recording.graph.nodes):
+        _look_past_views(node)
         shorter = _shorter(node)
         if shorter is not None:
             node.replace_all_uses_with(shorter)
@@ -31,17 +33,13 @@ def simplify(recording: Recording) -> Recording:
             node = replaced[node]
         return node
 
-    return Recording(
-        recording.graph,
-        recording.constants,
-        recording.placeholders,
-        [n for n in recording.forward if n in alive],
-        [n for n in recording.backward if n in alive],
-        [renamed(n) for n in recording.readable],
-        recording.lent,
-        [renamed(n) for n in recording.gradients],
-        [renamed(n) for n in recording.wanted],
-        recording.draws,
+    return replace(
+        recording,
+        forward=[n for n in recording.forward if n in alive],
+        backward=[n for n in recording.backward if n in alive],
+        readable=[renamed(n) for n in recording.readable],
+        gradients=[renamed(n) for n in recording.gradients],
+        wanted=[renamed(n) for n in recording.wanted],
     )
 
 
@@ -56,11 +54,12 @@ def _as_linear(node: fx.Node) -> None:
 
 def _shorter(node: fx.Node) -> fx.Node | None:
     """An earlier node with the same value, or ``None``."""
-    if node.op != "call_function" or not node.args or not isinstance(node.args[0], fx.Node):
-        return None
-    source = node.args[0]
-    if node.target is aten.t.default and source.op == "call_function" and source.target is aten.t.default:
+    if node.target is aten.t.default and isinstance(source := node.args[0], fx.Node) and source.target is node.target:
         return source.args[0]  # type: ignore[return-value]
-    if node.target is aten.view.default and source.op == "call_function" and source.target in _VIEWS:
-        node.args = (source.args[0], node.args[1])
     return None
+
+
+def _look_past_views(node: fx.Node) -> None:
+    """A view of a view looks at what that one looks at."""
+    if node.target is aten.view.default and isinstance(source := node.args[0], fx.Node) and source.target in _VIEWS:
+        node.args = (source.args[0], node.args[1])

@@ -11,17 +11,17 @@ import torch
 
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
+from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.trace import NotRecordable
 from mlc_torch.engine.updater import Updater
 from mlc_torch.enums import MLCGraphCompilationOptions
 from mlc_torch.optimizers import MLCOptimizer
-from mlc_torch.refusals import log, refuse
+from mlc_torch.refusals import in_one_line, log, refuse
 from mlc_torch.tensor import Cell
 
-Tensors = Sequence[torch.Tensor]
-Gear = Plain | Planned | Captured | Compiled
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 
 _PLAIN_OPTIONS = MLCGraphCompilationOptions.debugLayers | MLCGraphCompilationOptions.disableLayerFusion
@@ -48,6 +48,10 @@ class Session:
         self.feeds: Sequence[Any] = ()
         """How the graph feeds the plan's slots; the graph's own business."""
         self.separate = False
+        self.samples = 0
+        """How many samples the last separate forward pass ran."""
+        self.turn = 0
+        """When the last forward pass ran, among those of other graphs; the graphs' own business."""
         self.gear: Gear | None = None
         self.prepared: Gear | None = None
         self.readable = [plan.cells[slot] for slot in plan.readable]
@@ -124,7 +128,7 @@ class Session:
         why = self.why_plain()
         key = (training, differentiates, None if full else tuple(f.shape for f in feeds))
         if why is not None:
-            return self._plain(key, training, differentiates, why)
+            return self._plain(training, differentiates, why)
         gear = self._gears.get(key)
         if gear is not None:
             return gear
@@ -134,11 +138,11 @@ class Session:
         gear = self._gears[key] = self._fast(feeds, training, differentiates)
         return gear
 
-    def _plain(self, key: Any, training: bool, differentiates: bool, why: str) -> Plain:
-        key = ("plain", *key)
+    def _plain(self, training: bool, differentiates: bool, why: str, profile: bool = False) -> Plain:
+        key = ("plain", training, differentiates, profile)
         gear = self._gears.get(key)
         if not isinstance(gear, Plain):
-            gear = self._gears[key] = Plain(self.plan, training, differentiates)
+            gear = self._gears[key] = Plain(self.plan, training, differentiates, profile=profile)
         gear.why = why
         return gear
 
@@ -154,7 +158,7 @@ class Session:
             try:
                 inner = Compiled(plan, on_device, constants, injected, training, differentiates)
             except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
-                why = f"TorchInductor could not compile it: {brief(error)}"
+                why = f"TorchInductor could not compile it: {in_one_line(error)}"
                 log.warning("%s; the graph runs without", why)
         try:
             if plan.device.type == "cuda":
@@ -165,8 +169,9 @@ class Session:
             else:
                 made = Planned(plan, on_device, constants, injected, training, differentiates)
         except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being captured, it still runs
-            log.info("the graph runs module by module: %s", brief(error))
-            return Plain(plan, training, differentiates, brief(error))
+            why = str(error) if isinstance(error, NotRecordable) else in_one_line(error)
+            log.info("the graph runs module by module: %s", why)
+            return Plain(plan, training, differentiates, why)
         made.why = why or made.why
         return made
 
@@ -200,7 +205,7 @@ class Session:
         assert gear is not None
         self.gear, self.separate, self._again = gear, False, None
         self.values = values = gear.forward(feeds, self.constants() if plan.constant_count else ())
-        if plan.differentiates and plan.trained:
+        if plan.differentiates:
             self.gradients, self.wanted = gear.gradient(())
             self.went_forward, self.has_gradients = False, True
             if self.updater is not None:
@@ -213,8 +218,7 @@ class Session:
         if self.separate and differentiates:
             self._again = feeds, constants, self._noise_states()
         if profile:
-            gear: Gear = self._plain((training, differentiates), training, differentiates, "profiling layer by layer")
-            gear.profile = True  # type: ignore[union-attr]
+            gear: Gear = self._plain(training, differentiates, "profiling layer by layer", profile=True)
         else:
             gear = self._gear(feeds, training, differentiates, full)
         self.gear = gear
@@ -261,11 +265,6 @@ class Session:
     def _noise_states(self) -> NoiseStates:
         streams = {id(s): s for noise in self._noises for s in [noise.stream(self.plan.device)]}
         return [(stream, stream.get_state()) for stream in streams.values()]
-
-
-def brief(error: Exception) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 @contextmanager

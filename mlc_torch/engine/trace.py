@@ -8,7 +8,7 @@ before the gradient began is the forward pass, the rest the backward pass. At ru
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +18,11 @@ from torch import fx
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.kernels import prefers_channels_last
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.layers.noise import Noise
-
-Tensors = Sequence[torch.Tensor]
 
 
 class NotRecordable(Exception):
@@ -110,16 +109,16 @@ def record(
     recorder.graph.eliminate_dead_code()
     ahead, calls = set(forward), [n for n in recorder.graph.nodes if n.op in ("call_function", "get_attr")]
     return Recording(
-        recorder.graph,
-        recorder.constants,
-        placeholders,
-        [n for n in calls if n in ahead],
-        [n for n in calls if n not in ahead],
-        outputs[0],
-        lent,
-        outputs[1],
-        outputs[2],
-        draws,
+        graph=recorder.graph,
+        constants=recorder.constants,
+        placeholders=placeholders,
+        forward=[n for n in calls if n in ahead],
+        backward=[n for n in calls if n not in ahead],
+        readable=outputs[0],
+        lent=lent,
+        gradients=outputs[1],
+        wanted=outputs[2],
+        draws=draws,
     )
 
 
@@ -127,10 +126,18 @@ def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Calla
     """Calls a module with other tensors in place of its own."""
 
     def call(step: Step, sources: list[torch.Tensor]) -> Any:
-        own = {n: stand_in[id(t)] for n, t in (*step.module.named_parameters(), *step.module.named_buffers())}
+        own = {
+            f"{path}.{name}" if path else name: stand_in[id(tensor)]
+            for path, module in step.module.named_modules()
+            for held in (module._parameters, module._buffers)
+            for name, tensor in held.items()
+            if tensor is not None
+        }
         if prefers_channels_last(step.module, device):
             own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
-        return functional_call(step.module, own, tuple(sources))
+        # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
+        # two places twice, and leave the stand-in behind.
+        return functional_call(step.module, own, tuple(sources), tie_weights=False)
 
     return call
 

@@ -85,15 +85,21 @@ class Updater:
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""
+        params, given, states, numbers = self.chosen_for(gradients)
+        if params:
+            self.optimizer.update(params, given, states, numbers)
+
+    def chosen_for(
+        self, gradients: Sequence[torch.Tensor | None]
+    ) -> tuple[list[Any], list[Any], list[list[torch.Tensor]], dict[str, Any]]:
+        """What the optimizer is given: parameters that have a gradient, those, their state, the numbers of the step."""
         given: list[Any] = [gradients[i] for i in self.indices]
         chosen = tuple(k for k, g in enumerate(given) if g is not None)
-        if not chosen:
-            return
         if chosen != self.chosen:
             self.chosen = chosen
             self._params = [self.params[k] for k in chosen]
             self._states = [[state[k] for k in chosen] for state in self.states]
-        self.optimizer.update(self._params, [given[k] for k in chosen], self._states, self.numbers)
+        return self._params, [given[k] for k in chosen], self._states, self.numbers
 
     def state_bytes(self) -> int:
         return sum(t.nbytes for state in self.states for t in state)

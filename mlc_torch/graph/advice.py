@@ -1,4 +1,4 @@
-"""Warnings about what silently does not train: each cause once for a compiled graph (DESIGN, section 1)."""
+"""Warnings about what silently does not train: each cause once for a compiled graph."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from mlc_torch.tensor import Cell
 def dot_description(nodes: Iterable[Node], stopped: set[int]) -> str:
     """Layers are boxes, tensors from outside ellipses; an edge carries the shape that flows along it.
 
-    Without nodes it is the 42 characters that the real framework gives (behaviour.md G).
+    Without nodes it is the 42 characters that the real framework gives (evidence.md G).
     """
     nodes = list(nodes)
     made_by = producers(nodes)

@@ -16,7 +16,7 @@ from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.clock import Clock
 from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, is_torch_s, refused
-from mlc_torch.graph.feeding import Data, batch_axes, declared_batch, describe_feeds, needed_bytes
+from mlc_torch.graph.feeding import LINKED, Data, batch_axes, declared_batch, describe_feeds, needed_bytes
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.memory import Memory
@@ -161,8 +161,21 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
         A tensor that was declared and that no node reads needs no data.
         """
-        read = {id(c) for node in self._planned_nodes(variant) for c in node.reads}
-        return [(kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in self._declared()]
+        nodes = self._planned_nodes(variant)
+        read = {id(c) for node in nodes for c in node.reads}
+        fed: list[tuple[str, Mapping[str, Cell]]] = [
+            (kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in self._declared()
+        ]
+        if self._linked:
+            fed.append((LINKED, self._imported(nodes)))
+        return fed
+
+    def _imported(self, nodes: list[Node]) -> dict[str, Cell]:
+        """What these nodes read of the results of linked graphs, as far as it was not declared as an input."""
+        known = {id(c) for _, cells in self._declared() for c in cells.values()}
+        known |= {id(c) for node in nodes for c in node.results}
+        linked = self._linked_results() - known
+        return {str(c.tensor_id): c for node in nodes for c in node.reads if id(c) in linked}
 
     def _declared(self) -> list[tuple[str, Mapping[str, Cell]]]:
         return [("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights)]
@@ -229,6 +242,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         made.feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch())
         made.checked = newest_change()
         self._sessions[variant] = made
+        self._quick = {}  # they know the session that this one replaces
         return made
 
     def _check_devices(self, nodes: list[Node]) -> None:
@@ -244,7 +258,9 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     def _declared_batch(self) -> int:
         if self._samples is None:
-            self._samples = declared_batch(self._inputs, self._labels, self._planned_nodes())
+            nodes = self._planned_nodes()
+            inputs = self._inputs | self._imported(nodes) if self._linked else self._inputs
+            self._samples = declared_batch(inputs, self._labels, nodes)
         return self._samples
 
     def _batch(self, batchSize: int) -> tuple[int, int]:

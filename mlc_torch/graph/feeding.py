@@ -12,6 +12,8 @@ from mlc_torch.refusals import refuse
 from mlc_torch.tensor import Cell, MLCTensorData
 
 Data = Mapping[str, MLCTensorData]
+LINKED = "linked tensor"
+"""The kind of feed that a call is given no data for: a linked graph computes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
     """
     taken = []
     for feed in feeds:
-        data, cell = given[feed.group], feed.cell
+        data, cell = given[feed.group] if feed.group < len(given) else None, feed.cell
         found = data.get(feed.name) if data else None
         if found is not None and batch is None and found._length >= cell.nbytes:
             value = found.view(cell.dtype, cell.shape)
@@ -95,6 +97,8 @@ def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int 
     cell, axis = feed.cell, feed.batch_axis
     if found is None:
         value = cell.value if cell.value is not None else cell.host_view()
+        if value is None and feed.kind == LINKED:
+            refuse(f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first")
         if value is None:
             have = ", ".join(map(repr, data)) if data else "nothing"
             refuse(f"no data for the {feed.kind} {feed.name!r}; given: {have}")

@@ -11,7 +11,7 @@ from mlc_torch.graph.asynchronous import awaited
 from mlc_torch.graph.executable import ExecutableGraph
 from mlc_torch.graph.feeding import take
 from mlc_torch.graph.nodes import Node
-from mlc_torch.graph.quick import EXECUTE, quick_ways
+from mlc_torch.graph.quick import INFER, quick_ways
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, has_quick_way, prop
@@ -64,7 +64,7 @@ class MLCInferenceGraph(ExecutableGraph):
 
     @prop("Int")
     def deviceMemorySize(self):
-        """Bytes of the nodes' results; 0 until the graph is compiled (measured, behaviour.md H.7)."""
+        """Bytes of the nodes' results; 0 until the graph is compiled (measured, evidence.md H.7)."""
         if self._options is None:
             return 0
         return sum(c.descriptor.nbytes for node in self._planned_nodes() for c in node.results)
@@ -106,11 +106,11 @@ class MLCInferenceGraph(ExecutableGraph):
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
             feeds = take(session.feeds, data, None if batch == full else batch)
             session.forward(feeds, False, False, full == batch, bool(bits & _BY_LAYER))
-            if not self._quick:
+            if not self._quick and not self._linked:
                 self._quick = quick_ways(self, session, full)
             return self._publish(session), targets
 
-        return self._execute(EXECUTE, options, completionHandler, work)
+        return self._execute(INFER, options, completionHandler, work)
 
     @declare(
         f"async execute(inputsData: {_DATA}, lossLabelsData: {_DATA}? = nil, lossLabelWeightsData: {_DATA}? = nil, "

@@ -21,7 +21,7 @@ def own_loss_node(
     """The loss over the last result that is no loss itself, and over the labels that no other loss reads.
 
     Before labels are declared the result is inferred as if they had the predictions' shape, since programs ask for it
-    then already (clients.md 2.8). ``made`` remembers the result, so that it stays the same tensor.
+    then already (evidence.md H.1). ``made`` remembers the result, so that it stays the same tensor.
     """
     predicted = [n for n in nodes if not isinstance(n.layer, MLCLossLayer)]
     if not predicted:

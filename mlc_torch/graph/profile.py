@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.profiler import ProfilerActivity
 
+from mlc_torch.engine.plain import MARK
 from mlc_torch.enums import MLCExecutionOptions
 from mlc_torch.graph.table import Table, in_seconds
 
 if TYPE_CHECKING:
     from mlc_torch.graph.executable import ExecutableGraph
 
-MARK = "mlc::"
 """The engine names each layer's work by this and its label."""
 _BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
 _BACKWARD = "autograd::engine::evaluate_function"

@@ -6,6 +6,7 @@ these look only for what would make the next call different, and leave that to t
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ from mlc_torch.tensor.cell import newest_change
 if TYPE_CHECKING:
     from mlc_torch.graph.executable import ExecutableGraph
 
-EXECUTE = "execute(inputsData:batchSize:options:completionHandler:)"
+INFER = "execute(inputsData:batchSize:options:completionHandler:)"
+TRAIN = "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)"
 _GROUPS = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
 _PHASE = frozenset({"batchSize", "options", "completionHandler"})
 _WHOLE = _PHASE | {*_GROUPS}
@@ -30,6 +32,8 @@ def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str,
     """By the name of the member, what takes its labelled arguments and runs it, or answers ``NotImplemented``."""
     if session.prepared is None or session.plan.injected or any(f.limit is not None for f in session.feeds):
         return {}
+    if any(value.dim() != len(cell.shape) for cell, value in zip(session.readable, session.values, strict=True)):
+        return {}  # a program's own module gave a scalar, which has to be brought into shape
     ways = _Ways(graph, session, full)
     if not session.plan.differentiates:
         return {"execute": ways.execute}
@@ -43,11 +47,14 @@ def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str,
 
 class _Ways:
     def __init__(self, graph: ExecutableGraph, session: Session, full: int) -> None:
-        self.graph, self.session, self.full = graph, session, full
+        self.graph = weakref.ref(graph)  # it holds us: a graph that is let go shall free its memory at once
+        self.session, self.full = session, full
         self.on_cpu = session.plan.device.type == "cpu"
         self.trains = session.plan.differentiates
+        self.member = TRAIN if self.trains else INFER
         self.locks, self.users, self.device = graph._lock.all(), graph._users, graph._device
         self.feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in session.feeds]
+        self.unfed = [group for group in _GROUPS if all(group != fed for fed, *_ in self.feeds)]
         self.cells = [f.cell for f in session.feeds]
         self.result = MLCTensor._of(session.result)
         self.again = session.again()
@@ -57,6 +64,9 @@ class _Ways:
     def execute(self, given: dict[str, Any]) -> Any:
         if not self._is_ordinary(given, _WHOLE):
             return NotImplemented
+        for group in self.unfed:
+            if given.get(group):
+                return NotImplemented
         taken = []
         for group, name, nbytes, key in self.feeds:
             data = given.get(group)
@@ -65,7 +75,7 @@ class _Ways:
                 return NotImplemented
             view = found._views.get(key)
             taken.append(found.view(*key) if view is None else view)
-        return self._run(EXECUTE, lambda: self._publish(self.again(taken)), given, self.result)
+        return self._run(self.member, lambda: self._publish(self.again(taken)), given, self.result)
 
     def forward(self, given: dict[str, Any]) -> Any:
         if not self._is_ordinary(given, _PHASE):
@@ -77,7 +87,7 @@ class _Ways:
             taken.append(cell.value)
 
         def work() -> None:
-            self.session.separate = True
+            self.session.separate, self.session.samples = True, self.full
             self.session.forward(taken, True, True, full=True, profile=False)
             self._publish(self.session.values)
 
@@ -85,7 +95,7 @@ class _Ways:
 
     def gradient(self, given: dict[str, Any]) -> Any:
         session = self.session
-        if not self._is_ordinary(given, _PHASE) or not session.went_forward or self.graph._unfilled:
+        if not self._is_ordinary(given, _PHASE) or not session.went_forward or session.samples != self.full:
             return NotImplemented
         return self._run(
             "executeGradient(batchSize:options:completionHandler:)", lambda: session.gradient(()), given, None
@@ -103,13 +113,17 @@ class _Ways:
     # What they share
 
     def _is_ordinary(self, given: dict[str, Any], known: frozenset[str]) -> bool:
-        """A full batch, no option but ``synchronous``, and on a device no handler, which would have to wait."""
+        """A full batch, no option but ``synchronous``, on a device no handler, which would have to wait, and no gradient
+        tensor that waits to be filled."""
         batch, options, handler = given.get("batchSize"), given.get("options"), given.get("completionHandler")
         if type(batch) is not int or (batch != self.full and batch != 0) or not known.issuperset(given):
             return False
         if options and not (self.on_cpu and options in (Run.synchronous, [Run.synchronous])):
             return False
-        return (handler is None or (self.on_cpu and callable(handler))) and not self.graph._always
+        graph: Any = self.graph()
+        if graph._always or (self.trains and graph._unfilled):
+            return False
+        return handler is None or (self.on_cpu and callable(handler))
 
     def _publish(self, values: Any) -> None:
         device = self.device
@@ -117,7 +131,8 @@ class _Ways:
             cell.publish(value, device)
 
     def _run(self, member: str, work: Callable[[], None], given: dict[str, Any], result: MLCTensor | None) -> Any:
-        graph, session, users = self.graph, self.session, self.users
+        graph: Any = self.graph()
+        session, users = self.session, self.users
         handler = given.get("completionHandler")
         for lock in self.locks:
             lock.acquire()
@@ -125,7 +140,7 @@ class _Ways:
             users.add(get_ident())
             if len(users) > 1 or not session.is_current(newest_change()) or session.why_plain() is not None:
                 return NotImplemented
-            if member is not EXECUTE and result is None and graph._last is not session:
+            if result is None and graph._last is not session:
                 return NotImplemented
             work()
             if self.trains:

@@ -1,7 +1,7 @@
 """Sequence lengths that reach an LSTM without being one of its sources.
 
 The first SDKs took them under the input name ``sortedSequenceLengths``, and a tensor may carry them in its descriptor
-(behaviour.md A.4, D.17). Either way they become the layer's last source.
+(evidence.md A.4, D.17). Either way they become the layer's last source.
 """
 
 from __future__ import annotations

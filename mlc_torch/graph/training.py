@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,12 @@ from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.advice import VALUES_SEEN, advise, advise_on_values, probabilities_of
 from mlc_torch.graph.asynchronous import awaited, awaited_time
-from mlc_torch.graph.feeding import take
+from mlc_torch.graph.feeding import LINKED, take
 from mlc_torch.graph.gradients import GradientGraph
 from mlc_torch.graph.loss_node import own_loss_node
 from mlc_torch.graph.nodes import Node, reached, unique_layers
 from mlc_torch.graph.planner import Wishes, updatable
-from mlc_torch.graph.quick import EXECUTE, quick_ways
+from mlc_torch.graph.quick import TRAIN, quick_ways
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
@@ -34,6 +35,9 @@ _OPTIONS = "options: MLCExecutionOptions = []"
 _HANDLER = "completionHandler: MLCGraphCompletionHandler? = nil) -> Bool"
 _TIMED = "-> (result: MLCTensor?, executionTime: TimeInterval)"
 _COMPILE = "options: MLCGraphCompilationOptions = [], device: MLCDevice"
+
+_turns = itertools.count(1)
+"""In which order forward passes were run, over all graphs."""
 
 PREDICT = "predict"
 """The variant of a training graph without its own loss, for a forward pass that is given no labels."""
@@ -179,7 +183,8 @@ class MLCTrainingGraph(GradientGraph):
         return super()._missing(variant)
 
     def _fed(self, variant: str = ""):
-        return super()._fed(variant)[:1] if variant == PREDICT else super()._fed(variant)
+        fed = super()._fed(variant)
+        return [(k, cells if k in ("input", LINKED) else {}) for k, cells in fed] if variant == PREDICT else fed
 
     def _wishes(self, nodes: list[Node], variant: str) -> Wishes:
         wishes = super()._wishes(nodes, variant)
@@ -273,8 +278,9 @@ class MLCTrainingGraph(GradientGraph):
             differentiates = not infers and session.plan.differentiates
             if not infers and not differentiates and self._optimizer is not None:
                 advise(self._warned, [], {}, learns=False)
-            injected = self._injected(session, full, batch) if differentiates else []
-            session.separate = False
+            turn = next(_turns)
+            injected = self._injected(session, full, batch, turn) if differentiates else []
+            session.separate, session.turn = False, turn
             session.run(feeds, injected, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
             if differentiates and self._unfilled:
@@ -284,12 +290,7 @@ class MLCTrainingGraph(GradientGraph):
             self._keep_short_ways(session, full)
             return result, targets
 
-        return self._execute(
-            EXECUTE,
-            options,
-            completionHandler,
-            work,
-        )
+        return self._execute(TRAIN, options, completionHandler, work)
 
     @declare(
         f"executeForward(batchSize: Int, {_OPTIONS}, {_HANDLER}",
@@ -314,7 +315,7 @@ class MLCTrainingGraph(GradientGraph):
             feeds = take(session.feeds, (None, None, None), None if batch == full else batch)
             # The gradient phase reads them again, and by then the caller may have put other numbers there.
             feeds = [t if f.cell.host is None else t.clone() for f, t in zip(session.feeds, feeds, strict=True)]
-            session.separate = True
+            session.separate, session.samples, session.turn = True, batch, next(_turns)
             differentiates = not infers and session.plan.differentiates
             session.forward(feeds, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
@@ -350,7 +351,9 @@ class MLCTrainingGraph(GradientGraph):
                 )
             if not session.plan.differentiates:
                 refuse("nothing to differentiate: the graph has no loss and no user gradient")
-            session.gradient(self._injected(session, full, batch))
+            if full and batchSize and batchSize != session.samples:
+                refuse(f"batchSize is {batchSize}, the forward pass ran {session.samples} samples; give the same, or 0")
+            session.gradient(self._injected(session, full, session.samples, session.turn))
             if self._unfilled:
                 self._fill_gradient_tensors(session)
             return None, targets
@@ -414,7 +417,7 @@ class MLCTrainingGraph(GradientGraph):
     def _broke_off(self):
         self._last = None
 
-    def _injected(self, session, full: int, batch: int) -> list[torch.Tensor]:
+    def _injected(self, session, full: int, batch: int, turn: int) -> list[torch.Tensor]:
         """The gradients from outside: what users bound, and what linked graphs computed."""
         gradients = []
         for slot in session.plan.injected:
@@ -427,19 +430,23 @@ class MLCTrainingGraph(GradientGraph):
                 if value is None:
                     refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
                 parts.append(value.to(session.plan.device))
-            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell)]
+            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell, turn)]
             total = parts[0][: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=session.plan.device)
             for part in parts[1:]:
                 total = total + part[: shape[0]]
             gradients.append(total)
         return gradients
 
-    def _linked_gradients(self, cell: Cell) -> list[torch.Tensor]:
-        """The gradients of one of our results in the graphs that read it; they have to have gone back first."""
+    def _linked_gradients(self, cell: Cell, turn: int) -> list[torch.Tensor]:
+        """The gradients of one of our results in the graphs that read it; they have to have gone back since ``turn``."""
         readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
-        there = [g._last for g in readers if g._last is not None and g._last.has_gradients]
+        lasts = [g._last for g in readers if g._last is not None]
+        there = [last for last in lasts if last.has_gradients and last.turn > turn]
         if readers and not there:
-            refuse(f"no gradient of {cell.label!r} yet; call executeGradient of the linked graph that reads it first")
+            refuse(
+                f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
+                "the linked graph that reads it first"
+            )
         gradients = [last.gradient_of(last.plan.slots[id(cell)]) for last in there if id(cell) in last.plan.slots]
         return [g for g in gradients if g is not None]
 
@@ -465,7 +472,7 @@ class MLCTrainingGraph(GradientGraph):
 
     @prop("Int")
     def deviceMemorySize(self):
-        """Bytes of results and their gradients; gradients and state of parameters as they come (behaviour.md H.7)."""
+        """Bytes of results and their gradients; gradients and state of parameters as they come (evidence.md H.7)."""
         if self._options is None:
             return 0
         nodes = [n for n in self._planned_nodes() if n.layer is not self._lossLayer]

@@ -40,6 +40,7 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     These are weights under ``label.role`` names, running statistics, trained inputs, the optimizer's state, time step,
     learning rate and clipping switch, and the random streams of dropout. The file appears whole or not at all.
     """
+    _expect_graph(graph, "save_checkpoint")
     with graph._lock:
         parameters, statistics = standing_cells(graph)
         tensors = {name: memory_of(cell) for name, cell in (parameters | statistics).items()}
@@ -66,6 +67,7 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     optimizer and the random streams, if the graph is one for training; without it only weights, statistics and trained
     inputs are read. A checkpoint may come from another device, whose random streams cannot be taken up.
     """
+    _expect_graph(graph, "load_checkpoint")
     tensors, about = read_file(Path(path))
     with graph._lock:
         try:
@@ -79,6 +81,11 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
 def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a checkpoint says about itself: the graph it is of, and the optimizer's settings."""
     return read_file(Path(path))[1]
+
+
+def _expect_graph(graph: Any, who: str) -> None:
+    if not isinstance(graph, MLCGraph):
+        raise TypeError(f"{who} expects an MLCGraph or a training or inference graph, got {type(graph).__name__}")
 
 
 def _optimizer(graph: MLCGraph) -> MLCOptimizer | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -30,6 +31,7 @@ def _safetensors() -> Any:
 def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
     """Write beside ``path``, wait for the disk, then take its place: ``path`` holds the old file or the new one."""
     library = _safetensors()
+    _plain_file(path)
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with beside.open("xb") as file:
@@ -47,6 +49,7 @@ def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, An
 def read_file(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors, in host memory, and what is said about them; a file that is not exactly what was written is refused."""
     library = _safetensors()
+    _plain_file(path)
     with path.open("rb"):
         pass  # a file that cannot be opened raises what Python raises for it
     try:
@@ -68,6 +71,14 @@ def read_file(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         written = about.get("format") if isinstance(about, dict) else None
         _broken(path, f"its format is {written!r}, this version reads {FORMAT}")
     return tensors, about
+
+
+def _plain_file(path: Path) -> None:
+    """A device would be replaced by the file, and reading from a pipe would wait."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "A checkpoint is a plain file, and this is none", str(path))
 
 
 def _broken(path: Path, why: str) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import in_one_line, refuse
 from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
 
 Shape = tuple[tuple[int, ...], torch.dtype]
@@ -72,7 +72,7 @@ def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training:
         return _run(module, sources, training, _meta, torch.device("meta"))
     except Exception as error:  # noqa: BLE001 - it is the user's code, which may raise anything
         if "meta" not in str(error) and "device" not in str(error):
-            return _first_line(error)
+            return in_one_line(error)
     try:
         # Not public by its name, but described in torch's documentation; loading it takes seconds.
         from torch._subclasses.fake_tensor import FakeTensorMode
@@ -80,11 +80,13 @@ def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         return _run(module, sources, training, fake.from_tensor, fake)
     except Exception as error:  # noqa: BLE001
-        return _first_line(error)
+        return _said(error)
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
+def _said(error: Exception) -> str:
+    if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
+        return f"it decides by the values it sees, which nobody knows beforehand ({error})"
+    return in_one_line(error)
 
 
 def _meta(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from mlc_torch.engine.as_module import Input, SharedGraphModule
 from mlc_torch.graph import MLCGraph
@@ -24,7 +23,8 @@ def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.expo
 
     With ``dynamic_batch`` it takes any number of samples, where the layers allow it.
     """
-    return _exported(graph.to_module(), dynamic_batch)[0]
+    with _modes_kept(graph):
+        return _exported(graph.to_module(), dynamic_batch)[0]
 
 
 def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch: bool = True) -> Path:
@@ -32,8 +32,9 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
 
     Inputs and outputs bear the names that ``addInputs`` and ``addOutputs`` gave them, else labels of tensors and layers.
     """
-    module = graph.to_module()
-    program, free = _exported(module, dynamic_batch)
+    with _modes_kept(graph):
+        module = graph.to_module()
+        program, free = _exported(module, dynamic_batch)
     # All these dimensions are one symbol of the program; the first use of it names it.
     first = next((name for name, axes in free.items() if axes), None)
     named = {name: dict.fromkeys(axes, "batch") if name == first else {} for name, axes in free.items()} or None
@@ -74,7 +75,8 @@ def _program(module: SharedGraphModule, free: Free) -> torch.export.ExportedProg
     first = next(module.parameters(), None)
     device = first.device if first is not None else torch.device("cpu")
     example = tuple(_example(i, bool(free.get(n)), device) for n, i in module.inputs.items())
-    with _inference(module):
+    module.eval()
+    with torch.no_grad():
         return torch.export.export(module, example, dynamic_shapes=free or None, strict=False)
 
 
@@ -86,13 +88,11 @@ def _example(given: Input, free: bool, device: torch.device) -> torch.Tensor:
 
 
 @contextmanager
-def _inference(module: nn.Module) -> Iterator[None]:
-    """Inference mode for a while; a module that the program gave gets its own mode back."""
-    modes = [(m, m.training) for m in module.modules()]
-    module.eval()
+def _modes_kept(graph: MLCGraph) -> Iterator[None]:
+    """Export is in inference mode; modules that the program gave get their own mode back."""
+    modes = [(m, m.training) for node in graph._all_nodes() for m in node.layer.module.modules()]
     try:
-        with torch.no_grad():
-            yield
+        yield
     finally:
         for m, training in modes:
             m.training = training

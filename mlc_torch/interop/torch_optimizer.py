@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -53,12 +54,20 @@ class TorchOptimizer(MLCOptimizer):
     def _create(cls, optimizer):
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"TorchOptimizer expects a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            refuse(
+                f"{type(optimizer).__name__} calls the network several times in a step; a training graph runs it once"
+            )
         return cls._make(optimizer=optimizer, timeStep=1, **_NEUTRAL)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
         """The torch optimizer, for schedulers and the like."""
         return self._optimizer
+
+    def __repr__(self) -> str:
+        return f"TorchOptimizer({type(self._optimizer).__name__}, learningRate={self.learningRate:g})"
 
     def state_names(self):
         return []  # torch's optimizer keeps its own

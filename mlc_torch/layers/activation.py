@@ -1,4 +1,4 @@
-"""Activations: one function applied to every element (behaviour.md D.1)."""
+"""Activations: one function applied to every element (evidence.md D.1)."""
 
 from __future__ import annotations
 

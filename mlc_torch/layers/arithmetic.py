@@ -1,4 +1,4 @@
-"""Arithmetic: one operation on each element of one source, or of two that meet by broadcasting (behaviour.md D.2)."""
+"""Arithmetic: one operation on each element of one source, or of two that meet by broadcasting (evidence.md D.2)."""
 
 from __future__ import annotations
 

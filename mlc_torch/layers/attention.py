@@ -1,4 +1,4 @@
-"""Multi-head attention: softmax(Q·Kᵀ/√d + mask)·V for several heads side by side (behaviour.md D.18)."""
+"""Multi-head attention: softmax(Q·Kᵀ/√d + mask)·V for several heads side by side (evidence.md D.18)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ class MultiheadAttention(nn.Module):
     def forward(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *masks: torch.Tensor
     ) -> torch.Tensor:
-        q = F.linear(query, self.query_weight, self.query_bias)
-        k = F.linear(key, self.key_weight, self.key_bias)
-        v = F.linear(value, self.value_weight, self.value_bias)
+        q, k, v = self.projected(query, key, value)
         mask = self.added(masks, query)
         k, v = self.extended(k, self.key_row), self.extended(v, self.value_row)
         if mask is not None:
@@ -57,6 +55,15 @@ class MultiheadAttention(nn.Module):
         q, k, v = (rows.unflatten(2, (self.heads, -1)).transpose(1, 2) for rows in (q, k, v))
         attended = self.attend(q, k, v, mask)
         return F.linear(attended.transpose(1, 2).flatten(2), self.output_weight, self.output_bias)
+
+    def projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> Sequence[torch.Tensor]:
+        """Queries, keys and values. Attention of a tensor to itself is one product, forward and backward, not three."""
+        weights = self.query_weight, self.key_weight, self.value_weight
+        biases = self.query_bias, self.key_bias, self.value_bias
+        if query is key and key is value:
+            bias = torch.cat([b for b in biases if b is not None]) if self.query_bias is not None else None
+            return F.linear(query, torch.cat(weights), bias).split([len(w) for w in weights], 2)
+        return [F.linear(*given) for given in zip((query, key, value), weights, biases, strict=True)]
 
     def extended(self, rows: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Projected keys or values, and after them the attention bias and the row of zeros."""
@@ -144,7 +151,7 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         for name, source in zip(_PROJECTIONS, sources[:3], strict=False):
             of_type(source, FLOATS, f"the {name}")
             # The header gives keys and values widths of their own (K, V), the documentation's weights read the model's
-            # width from all three; both agree where the widths are equal (behaviour.md D.18).
+            # width from all three; both agree where the widths are equal (evidence.md D.18).
             if len(source._shape) != 3 or source._shape[2] != d.modelDimension:
                 refuse(f"the {name} must have the shape [batch, length, {d.modelDimension}], got {source.shape}")
         query, key, value, *masks = sources
@@ -200,6 +207,6 @@ class MLCMultiheadAttentionLayer(MLCLayer):
 
 
 def _matrices(descriptor: MLCMultiheadAttentionDescriptor) -> tuple[list[int], list[int]]:
-    """Rows and columns of the four projections, as the documentation's 4-D shapes flatten (behaviour.md D.18)."""
+    """Rows and columns of the four projections, as the documentation's 4-D shapes flatten (evidence.md D.18)."""
     model, key, value = descriptor.modelDimension, descriptor.keyDimension, descriptor.valueDimension
     return [key, key, value, model], [model, model, model, value]

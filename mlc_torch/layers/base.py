@@ -6,6 +6,7 @@ A family writes three things: its initializers, ``_infer`` (the rule for its res
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import weakref
@@ -24,7 +25,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.tensor import Cell, MLCTensor, MLCTensorDescriptor, MLCTensorParameter
 
-UNCOMPILED = 2147483647  # measured: deviceType before a compile (behaviour.md B.3)
+UNCOMPILED = 2147483647  # measured: deviceType before a compile (evidence.md B.3)
 
 FLOATS = frozenset({MLCDataType.float32, MLCDataType.float16})
 INDICES = frozenset({MLCDataType.int32, MLCDataType.int64})
@@ -55,9 +56,9 @@ class MLCLayer(MLCObject):
     deviceType = prop("MLCDeviceType")
 
     _named: ClassVar[str] = ""
-    """The label a new layer gets (behaviour.md D.0)."""
+    """The label a new layer gets (evidence.md D.0)."""
     _supports: ClassVar[frozenset[MLCDataType]] = frozenset({MLCDataType.float32})
-    """What ``supportsDataType`` answers, as the real framework does, even where we can do more (behaviour.md B.3)."""
+    """What ``supportsDataType`` answers, as the real framework does, even where we can do more (evidence.md B.3)."""
     _supports_gpu: ClassVar[bool] = True
     _untold: ClassVar[frozenset[str]] = frozenset()
     """What of the descriptor means nothing to this layer, and its repr leaves out."""
@@ -119,22 +120,26 @@ class MLCLayer(MLCObject):
     @property
     def module(self) -> nn.Module:
         """The ``torch.nn`` module that computes this layer. Its parameters are views of the tensors' own memory."""
-        if self._module is None:
-            self._uses, self._buffers = [], []
-            self._module = self._build()
+        self._have_built()
         return self._module
 
     @property
     def parameter_uses(self) -> list[ParameterUse]:
         """The layer's trainable tensors, as roles and as torch parameters."""
-        assert self.module is not None
+        self._have_built()
         return self._uses
 
     @property
     def buffer_cells(self) -> list[Cell]:
         """The tensors that the module computes rather than trains."""
-        assert self.module is not None
+        self._have_built()
         return self._buffers
+
+    def _have_built(self) -> None:
+        """See to the module, and with it to what it shows of the layer's tensors."""
+        if self._module is None:
+            self._uses, self._buffers = [], []
+            self._module = self._build()
 
     def _show(
         self, module: nn.Module, name: str, shape: Sequence[int], parameter: MLCTensorParameter | None, role: str = ""
@@ -163,13 +168,17 @@ class MLCLayer(MLCObject):
         self._buffers.append(cell)
 
     def __copy__(self) -> Any:
-        made = super().__copy__()
+        """The same layer over the same tensors, in no graph and with no module yet."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made.__dict__.update(_layerID=0, _graph=None, _module=None, _uses=[], _buffers=[], _deviceType=UNCOMPILED)
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        self_without_graph = self.__copy__()
-        return MLCObject.__deepcopy__(self_without_graph, memo)
+        made = self.__copy__()
+        memo[id(self)] = made
+        made.__dict__.update(copy.deepcopy(made.__dict__, memo))
+        return made
 
     def __reduce__(self) -> Any:
         raise TypeError(

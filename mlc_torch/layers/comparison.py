@@ -1,4 +1,4 @@
-"""Comparisons and logic: two sources, or one for NOT, give a Boolean tensor (behaviour.md D.3)."""
+"""Comparisons and logic: two sources, or one for NOT, give a Boolean tensor (evidence.md D.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions: standard, grouped, depthwise and transposed (behaviour.md D.6).
+"""Convolutions: standard, grouped, depthwise and transposed (evidence.md D.6).
 
 The operation is a cross-correlation over [batch, channels, height, width]. Weights lie flat in the order output, input,
 height, width inside a tensor of shape [1, outputs·inputs/groups, height, width].

@@ -1,4 +1,4 @@
-"""Dropout: in training elements are dropped at random and the others scaled up (behaviour.md D.14)."""
+"""Dropout: in training elements are dropped at random and the others scaled up (evidence.md D.14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Embeddings: each index becomes a row of a dictionary (behaviour.md D.16)."""
+"""Embeddings: each index becomes a row of a dictionary (evidence.md D.16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fully connected layers: W·x + b over the channel dimension (behaviour.md D.7).
+"""Fully connected layers: W·x + b over the channel dimension (evidence.md D.7).
 
 Weights lie flat, row by row: output before input. Their tensor may have any shape that holds outputs·inputs elements,
 since programs use several. Of the descriptor only the two channel counts matter.
@@ -12,6 +12,7 @@ from torch import nn
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, of_type, one_source, parameter
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
+from mlc_torch.tensor import MLCTensor
 
 
 class FullyConnected(nn.Linear):
@@ -76,5 +77,5 @@ def _channels_second(shape: tuple[int, ...], inputs: int) -> bool:
     return len(shape) == 4 and shape[1] == inputs and shape[2] == 1 and shape[3] == 1
 
 
-def _type(tensor) -> str:
+def _type(tensor: MLCTensor) -> str:
     return tensor._cell.descriptor._dataType.name

@@ -1,4 +1,4 @@
-"""Gram matrices: how strongly each pair of channels of an image goes together (behaviour.md D.20)."""
+"""Gram matrices: how strongly each pair of channels of an image goes together (evidence.md D.20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gather and scatter: elements fetched from, and written to, places that an index tensor names (behaviour.md D.13).
+"""Gather and scatter: elements fetched from, and written to, places that an index tensor names (evidence.md D.13).
 
 The indices come in two forms. As many dimensions as the source: one index for each element. One dimension: one index
 for each slice along the layer's dimension. For sources of one dimension both say the same.

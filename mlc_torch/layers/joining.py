@@ -1,4 +1,4 @@
-"""Layers that join tensors along a dimension and cut one apart: concatenation and split (behaviour.md D.5, D.12).
+"""Layers that join tensors along a dimension and cut one apart: concatenation and split (evidence.md D.5, D.12).
 
 They move elements and take every data type.
 """
@@ -134,6 +134,6 @@ class MLCSplitLayer(MLCLayer):
 
 
 def chunks(extent: int, count: int) -> list[int]:
-    """The lengths ``torch.chunk`` gives: equal parts rounded up, the last one smaller or missing (behaviour.md C3)."""
+    """The lengths ``torch.chunk`` gives: equal parts rounded up, the last one smaller or missing (evidence.md C3)."""
     size = -(-extent // count)
     return [min(size, extent - start) for start in range(0, extent, size)]

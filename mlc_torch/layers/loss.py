@@ -1,4 +1,4 @@
-"""Losses: how far predictions are from labels (behaviour.md section E). The formulas are in ``loss_formulas``."""
+"""Losses: how far predictions are from labels (evidence.md section E). The formulas are in ``loss_formulas``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ _SMOOTHED = f"{_REDUCED}, labelSmoothing: Float"
 _CLASSES = f"{_SMOOTHED}, classCount: Int"
 _WEIGHT = "weight: Float) -> Self"
 _WEIGHTS = "weights: MLCTensor?) -> Self"
+
+_SMOOTHED_BY_CLASSES = (Kind.softmaxCrossEntropy, Kind.categoricalCrossEntropy)
 
 
 class MLCLossLayer(MLCLayer):
@@ -146,7 +148,7 @@ class MLCLossLayer(MLCLayer):
         return [described(shape, predictions._dataType)]
 
     def _check(self, sources):
-        # The real framework wants data in the weights when it compiles (behaviour.md E.4); without it all would be 0.
+        # The real framework wants data in the weights when it compiles (evidence.md E.4); without it all would be 0.
         if len(sources) == 2 and self._weights is not None:
             cell = self._weights._cell
             if cell.host is None and cell.value is None:
@@ -165,10 +167,9 @@ def _check_numbers(descriptor: MLCLossDescriptor) -> None:
         refuse(f"reductionType of a loss must be none, sum or mean, got {reduction.name}")
     if kind is Kind.huber and not descriptor.delta > 0:
         refuse(f"delta of the Huber loss must be above 0, got {descriptor.delta}")
-    smoothed = (Kind.softmaxCrossEntropy, Kind.categoricalCrossEntropy, Kind.sigmoidCrossEntropy)
-    if kind in smoothed and not 0 <= descriptor.labelSmoothing <= 1:
+    if kind in (*_SMOOTHED_BY_CLASSES, Kind.sigmoidCrossEntropy) and not 0 <= descriptor.labelSmoothing <= 1:
         refuse(f"labelSmoothing must lie between 0 and 1, got {descriptor.labelSmoothing}")
-    if kind in smoothed[:2] and descriptor.labelSmoothing > 0 and descriptor.classCount < 1:
+    if kind in _SMOOTHED_BY_CLASSES and descriptor.labelSmoothing > 0 and descriptor.classCount < 1:
         refuse(f"classCount must be at least 1, because the smoothing is divided by it; got {descriptor.classCount}")
 
 

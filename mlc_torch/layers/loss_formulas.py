@@ -1,4 +1,4 @@
-"""The nine losses as modules: what one element costs, then weights, classes and reduction (behaviour.md E.1, E.2).
+"""The nine losses as modules: what one element costs, then weights, classes and reduction (evidence.md E.1, E.2).
 
 y is the prediction, t the label after smoothing. A module takes predictions, labels and, if there are any, weights.
 """
@@ -42,7 +42,7 @@ class Loss(nn.Module, ABC):
     def forward(
         self, predictions: torch.Tensor, labels: torch.Tensor, weights: torch.Tensor | None = None
     ) -> torch.Tensor:
-        # Labels may be squeezed, [N, C] for predictions of [N, C, 1, 1] (behaviour.md E.4).
+        # Labels may be squeezed, [N, C] for predictions of [N, C, 1, 1] (evidence.md E.4).
         losses = self.elements(predictions, self.smooth(labels.to(predictions.dtype).reshape(predictions.shape)))
         weights = self.weights if weights is None else weights
         if weights is not None:
@@ -91,7 +91,7 @@ class CrossEntropy(Loss):
     def smooth(self, t: torch.Tensor) -> torch.Tensor:
         if self.smoothing == 0:
             return t
-        # A class count of 1, the default, would add s to every class, so it stands for the real one (behaviour.md E.1).
+        # A class count of 1, the default, would add s to every class, so it stands for the real one (evidence.md E.1).
         classes = self.class_count if self.class_count != 1 else t.shape[class_axis(t.dim())]
         return t * (1 - self.smoothing) + self.smoothing / classes
 

@@ -1,4 +1,4 @@
-"""LSTM stacks: any number of layers, one or both directions, over sequences (behaviour.md D.17).
+"""LSTM stacks: any number of layers, one or both directions, over sequences (evidence.md D.17).
 
 Each list of tensors holds the gates i, f, g, o of layer 0, then of layer 1 and so on; with two directions all of this
 for the forward one, then all of it for the backward one. One tensor may stand in a list many times.
@@ -182,7 +182,7 @@ class MLCLSTMLayer(MLCLayer):
             "biases": fitting_if(d.usesBiases, "usesBiases", "biases", biases, vectors),
         }
         if gateActivations is None:
-            # The framework's defaults (measured, behaviour.md D.17).
+            # The framework's defaults (measured, evidence.md D.17).
             gateActivations = [MLCActivationDescriptor._create(k) for k in (_SIGMOID, _SIGMOID, _TANH, _SIGMOID)]
             outputResultActivation = MLCActivationDescriptor._create(_TANH)
         if len(gateActivations) != _GATES:

@@ -1,4 +1,4 @@
-"""The recurrence of one LSTM layer in one direction (behaviour.md D.17).
+"""The recurrence of one LSTM layer in one direction (evidence.md D.17).
 
     i = σ(Wi·x + Ui·h + bi)    f = σ(Wf·x + Uf·h + bf)    g = tanh(Wg·x + Ug·h + bg)    o = σ(Wo·x + Uo·h + bo)
     c' = f∘c + i∘g             h' = o∘tanh(c')

@@ -1,4 +1,4 @@
-"""Matrix products over the last two dimensions (behaviour.md D.19)."""
+"""Matrix products over the last two dimensions (evidence.md D.19)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Normalizations: values brought to mean beta and deviation gamma, over a batch, a sample, a group or a layer
-(behaviour.md D.15). The formulas are in ``normalization_modules``."""
+(evidence.md D.15). The formulas are in ``normalization_modules``."""
 
 from __future__ import annotations
 

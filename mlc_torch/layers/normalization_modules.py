@@ -1,4 +1,4 @@
-"""The modules behind the normalization layers (behaviour.md D.15).
+"""The modules behind the normalization layers (evidence.md D.15).
 
 y = gamma·(x - mean)/sqrt(variance + epsilon) + beta, with the biased variance. Running statistics follow
 
@@ -46,12 +46,12 @@ class RunningNorm(nn.Module):
         return torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
 
     @torch.no_grad()
-    def remember(self, mean: torch.Tensor | None, variance: torch.Tensor | None, bias: float = 1.0) -> None:
-        """Let the running statistics follow; ``bias`` turns torch's unbiased variance into the biased one."""
+    def remember(self, mean: torch.Tensor | None, variance: torch.Tensor | None, factor: float = 1.0) -> None:
+        """Let the running statistics follow; ``factor`` turns torch's unbiased variance into the biased one."""
         if self.running_mean is None or self.running_var is None or mean is None or variance is None:
             return
         self.running_mean.lerp_(mean, 1 - self.momentum)
-        self.running_var.lerp_(variance * bias, 1 - self.momentum)
+        self.running_var.lerp_(variance * factor, 1 - self.momentum)
 
     def extra_repr(self) -> str:
         return f"{self.channels}, epsilon={self.epsilon}, momentum={self.momentum}"

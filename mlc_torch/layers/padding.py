@@ -1,4 +1,4 @@
-"""Padding: a frame around the last two dimensions, of one value or of the image mirrored (behaviour.md D.9)."""
+"""Padding: a frame around the last two dimensions, of one value or of the image mirrored (evidence.md D.9)."""
 
 from __future__ import annotations
 

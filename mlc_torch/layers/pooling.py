@@ -1,4 +1,4 @@
-"""Pooling: the largest element, the average or the L2 norm of a window that slides over an image (behaviour.md D.8)."""
+"""Pooling: the largest element, the average or the L2 norm of a window that slides over an image (evidence.md D.8)."""
 
 from __future__ import annotations
 

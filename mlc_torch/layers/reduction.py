@@ -1,4 +1,4 @@
-"""Reductions: many elements become one, along some dimensions, which stay with size 1 (behaviour.md D.11)."""
+"""Reductions: many elements become one, along some dimensions, which stay with size 1 (evidence.md D.11)."""
 
 from __future__ import annotations
 

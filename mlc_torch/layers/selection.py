@@ -1,4 +1,4 @@
-"""Selection: each element of the result comes from one of two sources, as a Boolean tensor says (behaviour.md D.4)."""
+"""Selection: each element of the result comes from one of two sources, as a Boolean tensor says (evidence.md D.4)."""
 
 from __future__ import annotations
 

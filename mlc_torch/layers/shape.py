@@ -1,4 +1,4 @@
-"""Layers that give a tensor another shape or take a part of it: reshape, transpose, slice (behaviour.md D.12).
+"""Layers that give a tensor another shape or take a part of it: reshape, transpose, slice (evidence.md D.12).
 
 They move elements and take every data type.
 """
@@ -98,7 +98,7 @@ class Permute(nn.Module):
 
 
 class MLCTransposeLayer(MLCLayer):
-    """Another order of the dimensions; the first, the batch, may move too (behaviour.md C27)."""
+    """Another order of the dimensions; the first, the batch, may move too (evidence.md C27)."""
 
     _named = "Transpose"
 

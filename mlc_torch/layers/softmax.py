@@ -1,4 +1,4 @@
-"""Softmax and its logarithm along one dimension (behaviour.md D.10)."""
+"""Softmax and its logarithm along one dimension (evidence.md D.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upsampling: an image at another size, by repeating pixels or by going linearly between them (behaviour.md D.12)."""
+"""Upsampling: an image at another size, by repeating pixels or by going linearly between them (evidence.md D.12)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class NearestUpsample(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         sizes = [*x.shape[2 : x.dim() - len(self.size)], *self.size]
-        if all(_doubles(old, new) for old, new in zip(x.shape[2:], sizes, strict=True)):
+        if all(_by_a_power_of_two(old, new) for old, new in zip(x.shape[2:], sizes, strict=True)):
             return F.interpolate(x, sizes, mode="nearest")
         for dim, new in enumerate(sizes, start=2):
             x = _stretched(x, dim, new)
@@ -52,7 +52,7 @@ class LinearUpsample(nn.Module):
         return f"width={self.width}, align_corners={self.aligned}"
 
 
-def _doubles(old: int, new: int) -> bool:
+def _by_a_power_of_two(old: int, new: int) -> bool:
     factor, rest = divmod(new, old)
     return rest == 0 and factor & (factor - 1) == 0
 

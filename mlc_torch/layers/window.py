@@ -1,4 +1,4 @@
-"""The arithmetic of windows that slide over an image: sizes and padding, in integers alone (behaviour.md D.6)."""
+"""The arithmetic of windows that slide over an image: sizes and padding, in integers alone (evidence.md D.6)."""
 
 from __future__ import annotations
 

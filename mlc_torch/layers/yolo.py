@@ -1,4 +1,4 @@
-"""The YOLO loss: a grid of anchor boxes against the objects in an image (behaviour.md E.5).
+"""The YOLO loss: a grid of anchor boxes against the objects in an image (evidence.md E.5).
 
 Predictions and labels are [batch, anchors·(5 + classes), height, width]; the channels of one anchor are x, y, width,
 height, confidence and the classes. Predictions are raw: x, y and confidence go through a sigmoid, sizes are
@@ -9,13 +9,13 @@ confidence of 1 where there is an object, and the classes one-hot.
 from __future__ import annotations
 
 import math
-import struct
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from mlc_torch.descriptors import MLCLossDescriptor, MLCYOLOLossDescriptor
+from mlc_torch.descriptors.yolo import ANCHOR_BOX
 from mlc_torch.enums import MLCLossType, MLCReductionType
 from mlc_torch.layers.base import FLOATS, described, exactly, image, of_type
 from mlc_torch.layers.loss import MLCLossLayer
@@ -95,7 +95,7 @@ def overlap(
 def anchor_boxes(descriptor: MLCYOLOLossDescriptor) -> list[tuple[float, float]]:
     """(width, height) of each anchor, in grid cells."""
     count = descriptor.anchorBoxCount
-    return list(struct.iter_unpack("<2f", descriptor.anchorBoxes[: 8 * count]))
+    return list(ANCHOR_BOX.iter_unpack(descriptor.anchorBoxes[: ANCHOR_BOX.size * count]))
 
 
 class MLCYOLOLossLayer(MLCLossLayer, inherits_initializers=False):
@@ -135,6 +135,6 @@ class MLCYOLOLossLayer(MLCLossLayer, inherits_initializers=False):
         d = self._yoloLossDescriptor
         module, shape = YOLOLoss(d), (d.anchorBoxCount, 2)
         # As a tensor's memory the boxes go where the graph is compiled, like everything else a module reads.
-        boxes = MLCTensorData._over(bytearray(d.anchorBoxes[: 8 * d.anchorBoxCount]))
+        boxes = MLCTensorData._over(bytearray(d.anchorBoxes[: ANCHOR_BOX.size * d.anchorBoxCount]))
         self._show_buffer(module, "anchors", shape, MLCTensor._of_shape(shape, data=boxes))
         return module

@@ -1,20 +1,15 @@
-"""Adam, AMSGrad and AdamW (behaviour.md F.2)."""
+"""Adam, AMSGrad and AdamW (evidence.md F.2)."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
-import torch
-
-from mlc_torch.optimizers.base import MLCOptimizer, fraction
+from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import foreach, fused_adam_
+from mlc_torch.torch_private import Tensors, foreach, fused_adam_
 
-_DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
 _BETAS = "beta1: Float, beta2: Float, epsilon: Float"
-
-# So many steps that torch's kernel corrects no bias: ML Compute puts the correction into the rate, ε outside of it.
-_SETTLED = 1e12
 
 
 class _Adam(MLCOptimizer):
@@ -37,17 +32,17 @@ class _Adam(MLCOptimizer):
             timeStep=timeStep,
         )
 
-    def state_names(self):
+    def state_names(self) -> list[str]:
         return ["momentum", "velocity", *(["maximum"] if self._usesAMSGrad else [])]
 
-    def scalars(self, step):
+    def scalars(self, step: int) -> dict[str, float]:
         # Step 0 would divide by zero; the real framework's first step is 1.
         t = max(step, 1)
         rate = self._learningRate * math.sqrt(1 - self._beta2**t) / (1 - self._beta1**t)
         decay = 1 - self._learningRate * self.weight_decay
         return {"lr": rate} | ({"decay": decay} if self.decouples_decay and self.weight_decay else {})
 
-    def apply(self, params, grads, states, numbers):
+    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         if "decay" in numbers:
             foreach("mul_", params, numbers["decay"])
         fused_adam_(
@@ -56,7 +51,6 @@ class _Adam(MLCOptimizer):
             states[0],
             states[1],
             states[2] if self._usesAMSGrad else [],
-            [_settled(params[0].device)] * len(params),
             lr=numbers["lr"],
             beta1=self._beta1,
             beta2=self._beta2,
@@ -68,10 +62,10 @@ class _Adam(MLCOptimizer):
 class MLCAdamOptimizer(_Adam):
     """Adam; L2 regularization joins the gradient."""
 
-    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
-    @declare(f"init({_DESCRIPTOR}, {_BETAS}, timeStep: Int)", "optimizerWithDescriptor:beta1:beta2:epsilon:timeStep:")
+    @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(f"init({DESCRIPTOR}, {_BETAS}, timeStep: Int)", "optimizerWithDescriptor:beta1:beta2:epsilon:timeStep:")
     @declare(
-        f"init({_DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
+        f"init({DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
         "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",
     )
     def _create(cls, optimizerDescriptor, beta1=0.9, beta2=0.999, epsilon=1e-8, usesAMSGrad=False, timeStep=1):
@@ -83,19 +77,10 @@ class MLCAdamWOptimizer(_Adam):
 
     decouples_decay = True
 
-    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(
-        f"init({_DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
+        f"init({DESCRIPTOR}, {_BETAS}, usesAMSGrad: Bool, timeStep: Int)",
         "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",
     )
     def _create(cls, optimizerDescriptor, beta1=0.9, beta2=0.999, epsilon=1e-8, usesAMSGrad=False, timeStep=1):
         return cls._new(optimizerDescriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep)
-
-
-_settled_steps: dict[torch.device, torch.Tensor] = {}
-
-
-def _settled(device: torch.device) -> torch.Tensor:
-    if device not in _settled_steps:
-        _settled_steps[device] = torch.tensor(_SETTLED, dtype=torch.float32, device=device)
-    return _settled_steps[device]

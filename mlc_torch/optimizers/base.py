@@ -1,4 +1,4 @@
-"""What optimizers share: their settings, and how a gradient is prepared before it is applied (behaviour.md F.1)."""
+"""What optimizers share: their settings, and how a gradient is prepared before it is applied (evidence.md F.1)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,17 @@ from typing import Any, ClassVar
 
 import torch
 
+from mlc_torch.descriptors.base import zero_of
 from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, prop
 from mlc_torch.torch_private import Tensors, foreach
 
-_SETTINGS = (
-    "learningRate",
-    "gradientRescale",
-    "appliesGradientClipping",
-    "gradientClippingType",
-    "gradientClipMax",
-    "gradientClipMin",
-    "maximumClippingNorm",
-    "customGlobalNorm",
-    "regularizationType",
-    "regularizationScale",
-)
-_STATEFUL = "_timeStep"
+DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
+"""How every initializer begins."""
+
+_LIVE = ("_learningRate", "_timeStep")
+"""What may change between updates without a new recording, since it reaches the update through ``scalars``."""
 
 
 class MLCOptimizer(MLCObject):
@@ -47,20 +40,18 @@ class MLCOptimizer(MLCObject):
 
     @classmethod
     def _with(cls, descriptor: Any, **own: Any) -> Any:
-        return cls._make(**{name: getattr(descriptor, name) for name in _SETTINGS}, **own)
+        """An optimizer with the settings of ``descriptor`` and what else its kind is told."""
+        return cls._make(**{name: getattr(descriptor, name) for name in MLCOptimizer.__properties__}, **own)
 
     @classmethod
     def _bare(cls) -> Any:
-        zero = MLCGradientClippingType.byValue, MLCRegularizationType.none
-        fields: dict[str, Any] = dict.fromkeys(_SETTINGS, 0.0)
-        fields |= {"appliesGradientClipping": False, "gradientClippingType": zero[0], "regularizationType": zero[1]}
-        own = {n: 0 for n in cls.__properties__ if n not in fields}
-        return cls._make(**fields, **own)
+        """What ``alloc().init()`` gives: everything zero."""
+        return cls._make(**{name: zero_of(p.type) for name, p in cls.__properties__.items()})
 
     # What an optimizer writes
 
     def state_names(self) -> list[str]:
-        """The state tensors a parameter has, in the order ``optimizerData`` holds them (behaviour.md F.2)."""
+        """The state tensors a parameter has, in the order ``optimizerData`` holds them (evidence.md F.2)."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
     def scalars(self, step: int) -> dict[str, float]:
@@ -75,13 +66,14 @@ class MLCOptimizer(MLCObject):
 
     def configuration(self) -> tuple[Any, ...]:
         """What work recorded on a device depends on: anything here that changes makes the record stale."""
-        return tuple(v for n, v in self.__dict__.items() if n not in ("_learningRate", _STATEFUL))
+        return tuple(v for n, v in self.__dict__.items() if n not in _LIVE)
 
     def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are."""
         self.apply(params, self.prepared(params, grads), states, numbers)
 
     def prepared(self, params: Tensors, grads: Tensors) -> Tensors:
+        """The gradients clipped and rescaled, L1 regularization added; L2 is for ``apply`` (``weight_decay``)."""
         if self._appliesGradientClipping:
             grads = self._clipped(grads)
         if self._gradientRescale != 1:

@@ -1,12 +1,12 @@
-"""RMSProp, plain, centered and with momentum (behaviour.md F.2)."""
+"""RMSProp, plain, centered and with momentum (evidence.md F.2)."""
 
 from __future__ import annotations
 
-from mlc_torch.optimizers.base import MLCOptimizer, fraction
-from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import foreach
+from typing import Any
 
-_DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
+from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
+from mlc_torch.spelling import declare, prop
+from mlc_torch.torch_private import Tensors, foreach
 
 
 class MLCRMSPropOptimizer(MLCOptimizer):
@@ -17,9 +17,9 @@ class MLCRMSPropOptimizer(MLCOptimizer):
     epsilon = prop("Float")
     isCentered = prop("Bool")
 
-    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(
-        f"init({_DESCRIPTOR}, momentumScale: Float, alpha: Float, epsilon: Float, isCentered: Bool)",
+        f"init({DESCRIPTOR}, momentumScale: Float, alpha: Float, epsilon: Float, isCentered: Bool)",
         "optimizerWithDescriptor:momentumScale:alpha:epsilon:isCentered:",
     )
     def _create(cls, optimizerDescriptor, momentumScale=0.0, alpha=0.99, epsilon=1e-8, isCentered=False):
@@ -31,10 +31,10 @@ class MLCRMSPropOptimizer(MLCOptimizer):
             isCentered=isCentered,
         )
 
-    def state_names(self):
+    def state_names(self) -> list[str]:
         return ["square", *(["average"] if self._isCentered else []), *(["step"] if self._momentumScale else [])]
 
-    def apply(self, params, grads, states, numbers):
+    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         if self.weight_decay:
             grads = foreach("add", grads, params, alpha=self.weight_decay)
         states = list(states)

@@ -1,12 +1,12 @@
-"""Gradient descent, plain, with momentum, and Nesterov's (behaviour.md F.2)."""
+"""Gradient descent, plain, with momentum, and Nesterov's (evidence.md F.2)."""
 
 from __future__ import annotations
 
-from mlc_torch.optimizers.base import MLCOptimizer
-from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import foreach, fused_sgd_
+from typing import Any
 
-_DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
+from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer
+from mlc_torch.spelling import declare, prop
+from mlc_torch.torch_private import Tensors, foreach, fused_sgd_
 
 
 class MLCSGDOptimizer(MLCOptimizer):
@@ -18,22 +18,22 @@ class MLCSGDOptimizer(MLCOptimizer):
     momentumScale = prop("Float")
     usesNesterovMomentum = prop("Bool")
 
-    @declare(f"init({_DESCRIPTOR})", "optimizerWithDescriptor:")
+    @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(
-        f"init({_DESCRIPTOR}, momentumScale: Float, usesNesterovMomentum: Bool)",
+        f"init({DESCRIPTOR}, momentumScale: Float, usesNesterovMomentum: Bool)",
         "optimizerWithDescriptor:momentumScale:usesNesterovMomentum:",
     )
     @declare(  # of the first SDKs, spelling mistake included
-        f"init({_DESCRIPTOR}, momentumScale: Float, usesNestrovMomentum usesNesterovMomentum: Bool)",
+        f"init({DESCRIPTOR}, momentumScale: Float, usesNestrovMomentum usesNesterovMomentum: Bool)",
         "optimizerWithDescriptor:momentumScale:usesNestrovMomentum:",
     )
     def _create(cls, optimizerDescriptor, momentumScale=0.0, usesNesterovMomentum=False):
         return cls._with(optimizerDescriptor, momentumScale=momentumScale, usesNesterovMomentum=usesNesterovMomentum)
 
-    def state_names(self):
+    def state_names(self) -> list[str]:
         return ["momentum"] if self._momentumScale else []
 
-    def apply(self, params, grads, states, numbers):
+    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         lr, momentum, decay = numbers["lr"], self._momentumScale, self.weight_decay
         common = {"momentum": momentum, "weight_decay": decay}
         if not momentum or self._usesNesterovMomentum:
@@ -43,8 +43,10 @@ class MLCSGDOptimizer(MLCOptimizer):
             # torch's kernel keeps lr outside: a dampening of 1 - lr puts it inside.
             fused_sgd_(params, grads, states[0], lr=1.0, dampening=1.0 - lr, nesterov=False, **common)
         else:
+            # Recorded work reads lr from the device; the kernel takes no tensor for its dampening.
             if decay:
                 grads = foreach("add", grads, params, alpha=decay)
-            foreach("mul_", states[0], momentum)
-            foreach("add_", states[0], foreach("mul", grads, lr))
-            foreach("sub_", params, states[0])
+            steps = foreach("mul", grads, lr)
+            fused_sgd_(
+                params, steps, states[0], lr=1.0, momentum=momentum, dampening=0.0, nesterov=False, weight_decay=0.0
+            )

@@ -1,7 +1,8 @@
 """What an argument of a given Swift type accepts in Python, and what it becomes.
 
-A converter takes a value and gives the value the implementation works with, or raises ``TypeError`` where Swift would
-not compile. Classes and enumerations are looked up by name when they are first needed, so that this room knows none.
+A converter takes a value and gives the value the implementation works with. Where Swift would not compile it raises a
+``TypeError`` whose text says only what was expected: the door adds who asked and what came. Classes and enumerations are
+looked up by name when they are first needed, so that this room knows none.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -27,19 +28,15 @@ _TUPLES: dict[tuple[str, ...], Any] = {("height", "width"): HeightWidth, ("y", "
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
-def _wrong(expected: str) -> TypeError:
-    return TypeError(expected)
-
-
 def to_int(value: Any) -> int:
     if type(value) is int:
         number = value
     elif isinstance(value, bool) or not isinstance(value, Integral):
-        raise _wrong("Int (a whole number)")
+        raise TypeError("Int (a whole number)")
     else:
         number = operator.index(value)
     if not _INT_MIN <= number <= _INT_MAX:
-        raise _wrong("Int (a whole number of 64 bits)")
+        raise TypeError("Int (a whole number of 64 bits)")
     return number
 
 
@@ -47,41 +44,46 @@ def to_float(value: Any) -> float:
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise _wrong("Float (a number)")
+        raise TypeError("Float (a number)")
     try:
         return float(value)
     except OverflowError:
-        raise _wrong("Float (a number that a float can hold)") from None
+        raise TypeError("Float (a number that a float can hold)") from None
+
+
+def _is_bool(value: Any) -> bool:
+    """NumPy has a bool of its own, which numpy 1 and numpy 2 name differently."""
+    return type(value).__name__ in ("bool", "bool_")
 
 
 def to_bool(value: Any) -> bool:
-    # Objective-C's BOOL is 0 or 1, NumPy has a bool of its own.
     if value is True or value is False:
         return value
-    if type(value).__name__ in ("bool", "bool_") or (isinstance(value, Integral) and value in (0, 1)):
+    # Objective-C's BOOL is 0 or 1.
+    if _is_bool(value) or (isinstance(value, Integral) and value in (0, 1)):
         return bool(value)
-    raise _wrong("Bool (True or False)")
+    raise TypeError("Bool (True or False)")
 
 
 def to_string(value: Any) -> str:
     if not isinstance(value, str):
-        raise _wrong("String")
+        raise TypeError("String")
     return value
 
 
 def to_number(value: Any) -> int | float | bool:
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
+    if _is_bool(value):
         return bool(value)
     if isinstance(value, Integral):
         return to_int(value)
     if isinstance(value, Real):
         return to_float(value)
-    raise _wrong("NSNumber (a number or a bool)")
+    raise TypeError("NSNumber (a number or a bool)")
 
 
 def to_callable(value: Any) -> Callable[..., Any]:
     if not callable(value):
-        raise _wrong("a callable")
+        raise TypeError("a callable")
     return value
 
 
@@ -89,7 +91,7 @@ def to_bytes(value: Any) -> bytes:
     try:
         return memoryview(value).tobytes()
     except TypeError:
-        raise _wrong("Data (bytes, or an array with a buffer)") from None
+        raise TypeError("Data (bytes, or an array with a buffer)") from None
 
 
 def as_it_is(value: Any) -> Any:
@@ -98,15 +100,20 @@ def as_it_is(value: Any) -> Any:
 
 def to_buffer(value: Any) -> Any:
     """Which buffers serve, and why one does not, is for ``MLCTensorData`` to say; here only what is no buffer at all."""
-    if value is None or isinstance(value, (str, int, float, complex, list, tuple, dict, set)):
-        raise _wrong("a buffer (NumPy array, torch CPU tensor, bytes, bytearray or memoryview)")
+    if not hasattr(value, "data_ptr"):  # torch's tensors do not speak the buffer protocol
+        try:
+            memoryview(value)
+        except TypeError:
+            raise TypeError("a buffer (NumPy array, torch CPU tensor, bytes, bytearray or memoryview)") from None
+        except (ValueError, BufferError):
+            pass
     return value
 
 
 def to_hardware(value: Any) -> Any:
     """A GPU as the caller names it: a ``torch.device``, ``"cuda:0"`` or an index. Only the device room knows torch."""
     if isinstance(value, bool) or not (isinstance(value, (str, int)) or type(value).__name__ == "device"):
-        raise _wrong("a torch.device, its name, or an index")
+        raise TypeError("a torch.device, its name, or an index")
     return value
 
 
@@ -130,13 +137,33 @@ def _optional(inner: Converter) -> Converter:
     return lambda value: None if value is None else inner(value)
 
 
+def _is_list(value: Any) -> bool:
+    """Lists, tuples and arrays of one dimension or more."""
+    if isinstance(value, (str, bytes, Mapping)):
+        return False
+    return isinstance(value, Sequence) or bool(
+        hasattr(value, "__len__") and hasattr(value, "__getitem__") and getattr(value, "ndim", 1)
+    )
+
+
+def _misfit(inner: Converter, entries: Iterable[tuple[Any, Any]]) -> str:
+    """The words for the first entry of a list or dictionary that its converter does not take."""
+    for place, item in entries:
+        try:
+            inner(item)
+        except TypeError as expected:
+            return f"entry {place!r} must be {expected}, it is {describe(item)}"
+    raise AssertionError("every entry fits")
+
+
 def _array(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> list[Any]:
-        if isinstance(value, (str, bytes, Mapping)) or not (
-            isinstance(value, Sequence) or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
-        ):
-            raise _wrong(f"{type_} (a list)")
-        return [inner(item) for item in value]
+        if not _is_list(value):
+            raise TypeError(f"{type_} (a list)")
+        try:
+            return [inner(item) for item in value]
+        except TypeError:
+            raise TypeError(f"{type_} ({_misfit(inner, enumerate(value))})") from None
 
     return convert
 
@@ -144,8 +171,14 @@ def _array(inner: Converter, type_: str) -> Converter:
 def _dictionary(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> dict[str, Any]:
         if type(value) is not dict and not isinstance(value, Mapping):
-            raise _wrong(f"{type_} (a dictionary)")
-        return {key if type(key) is str else to_string(key): inner(item) for key, item in value.items()}
+            raise TypeError(f"{type_} (a dictionary)")
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{type_} (with names as keys, not {describe(key)})")
+        try:
+            return {key: inner(item) for key, item in value.items()}
+        except TypeError:
+            raise TypeError(f"{type_} ({_misfit(inner, value.items())})") from None
 
     return convert
 
@@ -154,9 +187,12 @@ def _tuple(fields: tuple[str, ...], type_: str) -> Converter:
     made = _TUPLES[fields]
 
     def convert(value: Any) -> Any:
-        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) or len(value) != len(fields):
-            raise _wrong(f"{type_} (a pair)")
-        return made(*map(to_int, value))
+        if not _is_list(value) or len(value) != len(fields):
+            raise TypeError(f"{type_} (a pair)")
+        try:
+            return made(*map(to_int, value))
+        except TypeError:
+            raise TypeError(f"{type_} ({_misfit(to_int, zip(fields, value, strict=True))})") from None
 
     return convert
 
@@ -172,7 +208,7 @@ def _named(name: str) -> Converter:
         if coerce is not None:
             return coerce(value)
         if not isinstance(value, cls):
-            raise _wrong(name)
+            raise TypeError(name)
         return value
 
     return convert

@@ -169,56 +169,58 @@ class static_prop(prop):
         return value
 
 
-Plan = tuple[tuple[str, str, Converter], ...]
+Conversions = tuple[tuple[str, str, Converter], ...]
+"""For each keyword of a call: itself, the Python parameter it fills, its converter."""
 
 
-def plan_for(declaration: Declaration, keywords: tuple[str, ...]) -> Plan:
-    """For each given keyword: itself, the Python parameter it fills, its converter."""
+def conversions_for(declaration: Declaration, keywords: tuple[str, ...]) -> Conversions:
     params = {p.keyword: p for p in declaration.signature.params}
     return tuple((k, params[k].name, converter(params[k].type)) for k in keywords)
 
 
-def enter(declaration: Declaration, target: Any, plan: Plan, given: dict[str, Any]) -> Any:
+def enter(declaration: Declaration, target: Any, conversions: Conversions, given: dict[str, Any]) -> Any:
     """The door: convert, call, and answer a refusal."""
     try:
         return declaration.function(
-            target, **declaration.fixed, **{name: convert(given[key]) for key, name, convert in plan}
+            target, **declaration.fixed, **{name: convert(given[key]) for key, name, convert in conversions}
         )
     except MLCRefusal as why:
         return answer(why, member_name(target, declaration.signature), declaration.on_refusal)
     except TypeError:
-        _explain_type_error(declaration, target, plan, given)
+        _explain_type_error(declaration, target, conversions, given)
         raise
 
 
-def _explain_type_error(declaration: Declaration, target: Any, plan: Plan, given: dict[str, Any]) -> None:
+def _explain_type_error(declaration: Declaration, target: Any, conversions: Conversions, given: dict[str, Any]) -> None:
     """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
-    for key, _, convert in plan:
+    for key, name, convert in conversions:
         try:
             convert(given[key])
         except MLCRefusal:
             continue
         except TypeError as expected:
-            who = member_name(target, declaration.signature)
-            raise TypeError(f"{who}: argument {key!r} expects {expected}, got {describe(given[key])}") from None
+            who, which = member_name(target, declaration.signature), name if key == "_" else key
+            raise TypeError(f"{who}: argument {which!r} expects {expected}, got {describe(given[key])}") from None
 
 
 def member_name(target: Any, signature: Signature) -> str:
-    """Who is speaking: ``MLCGraph.node(with:source:)``, ``MLCReshapeLayer(shape:)``."""
+    """Who is speaking: ``MLCGraph.node(with:source:)``, ``MLCReshapeLayer(shape:)``, by selector if there is no more."""
     owner = target.__name__ if isinstance(target, type) else type(target).__name__
+    if not signature.swift:
+        return f"{owner}.{''.join(f'{p.label}:' for p in signature.params) or signature.name}"
     return f"{owner}{signature.labels.removeprefix('init')}" if signature.is_init else f"{owner}.{signature.labels}"
 
 
 def selector_method(declaration: Declaration) -> Any:
     """The member as PyObjC spells it: positional arguments, in order."""
     signature = declaration.signature
-    plan = plan_for(declaration, signature.keywords)
+    conversions = conversions_for(declaration, signature.keywords)
     keywords, name = signature.keywords, selector_name(declaration.selector or "")
 
     def call(target: Any, *args: Any) -> Any:
         if len(args) != len(keywords):
             raise TypeError(f"{name} takes {len(keywords)} arguments, got {len(args)}")
-        return enter(declaration, target, plan, dict(zip(keywords, args, strict=True)))
+        return enter(declaration, target, conversions, dict(zip(keywords, args, strict=True)))
 
     call.__name__ = name
     call.__qualname__ = name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlc_torch.refusals import MLCRefusal, answer, unwrap
@@ -79,19 +78,9 @@ class MLCObject:
             self.__dict__["_" + name] = value
         return self
 
-    def __copy__(self) -> Any:
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        made = object.__new__(type(self))
-        memo[id(self)] = made
-        made.__dict__.update(copy.deepcopy(self.__dict__, memo))
-        return made
-
     def __reduce__(self) -> Any:
-        return _rebuild, (type(self), self.__dict__)
+        """For ``copy`` and ``pickle``: an instance made past the initializers, which then takes over these fields."""
+        return object.__new__, (type(self),), self.__dict__
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{n}={getattr(self, n)!r}" for n in self._shown())
@@ -110,12 +99,6 @@ def _not_inherited(selector: str) -> Any:
         return answer(MLCRefusal(f"{cls.__name__} is made by {made_by}"), f"{cls.__name__}.{selector}", None)
 
     return classmethod(refused)
-
-
-def _rebuild(cls: type, state: dict[str, Any]) -> Any:
-    made: Any = object.__new__(cls)
-    made.__dict__.update(state)
-    return made
 
 
 def _own_declarations(cls: type) -> dict[str, list[Declaration]]:
@@ -139,7 +122,7 @@ def _install(cls: Any, name: str, declarations: list[Declaration]) -> None:
         cls.__initializers__ = overloads
         cls.__doc__ = f"{(cls.__doc__ or '').strip()}\n\n{documentation(declarations)}".strip()
         return
-    method: Any = swift_method(overloads, declarations)
+    method: Any = swift_method(overloads)
     if declarations[0].binds_class:
         method = classmethod(method)
     shared = vars(cls).get(name)

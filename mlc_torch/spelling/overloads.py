@@ -10,10 +10,13 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from mlc_torch.spelling.members import Declaration, Plan, enter, plan_for
+from mlc_torch.spelling.members import Conversions, Declaration, conversions_for, enter
 
 _REMEMBERED = 256
 """How many spellings of one name (orders of keywords) are remembered."""
+
+Choice = tuple[Declaration, Conversions, tuple[str, ...]]
+"""The member that a call means, how its arguments are converted, and the labels that its unlabelled arguments fill."""
 
 
 class Overloads:
@@ -22,7 +25,7 @@ class Overloads:
     def __init__(self, owner: str, name: str, declarations: list[Declaration]) -> None:
         self.owner, self.name = owner, name
         self.declarations = declarations
-        self._chosen: dict[tuple[int, tuple[str, ...]], tuple[Declaration, Plan, tuple[str, ...]]] = {}
+        self._chosen: dict[tuple[int, tuple[str, ...]], Choice] = {}
         seen: dict[frozenset[str], Declaration] = {}
         for declaration in declarations:
             labels = frozenset(declaration.signature.keywords)
@@ -40,10 +43,10 @@ class Overloads:
             found = self._choose(len(args), tuple(given))
             if len(self._chosen) < _REMEMBERED:
                 self._chosen[key] = found
-        declaration, plan, positional = found
+        declaration, conversions, positional = found
         if args:
             given = {**given, **dict(zip(positional, args, strict=True))}
-        return enter(declaration, target, plan, given)
+        return enter(declaration, target, conversions, given)
 
     def fit(self, count: int, keywords: tuple[str, ...]) -> list[tuple[Declaration, tuple[str, ...]]]:
         """The members that can be called so, each with the labels that its unlabelled arguments fill."""
@@ -60,22 +63,21 @@ class Overloads:
                 fits.append((declaration, positional))
         return fits
 
-    def _choose(self, count: int, keywords: tuple[str, ...]) -> tuple[Declaration, Plan, tuple[str, ...]]:
+    def _choose(self, count: int, keywords: tuple[str, ...]) -> Choice:
         fits = self.fit(count, keywords)
         if not fits:
             raise TypeError(self._no_such(count, keywords))
         declaration, positional = min(fits, key=lambda fit: len(fit[0].signature.params))
-        return declaration, plan_for(declaration, positional + keywords), positional
+        return declaration, conversions_for(declaration, positional + keywords), positional
 
     def _no_such(self, count: int, keywords: tuple[str, ...]) -> str:
         given = ", ".join(["(unlabelled)"] * count + [f"{k}=" for k in keywords])
-        spelt = {spell_call(d): d for d in self.declarations}
-        lines = "".join(f"\n  {self.title}{text}" for text in spelt)
-        wanted = ", ".join(keywords)
-        close = difflib.get_close_matches(wanted, [", ".join(d.signature.keywords) for d in self.declarations], 1, 0.0)
-        hint = (
-            f"\nclosest: {self.title}({', '.join(f'{k}=' for k in close[0].split(', '))})" if close and close[0] else ""
-        )
+        spellings = dict.fromkeys(spell_call(d) for d in self.declarations)
+        lines = "".join(f"\n  {self.title}{spelling}" for spelling in spellings)
+        known = {", ".join(d.signature.keywords): d.signature.keywords for d in self.declarations}
+        closest = difflib.get_close_matches(", ".join(keywords), known, 1, 0.0)
+        labels = ", ".join(f"{label}=" for label in known[closest[0]]) if closest else ""
+        hint = f"\nclosest: {self.title}({labels})" if labels else ""
         return f"{self.title}({given}) does not exist. There is:{lines}{hint}"
 
     @property
@@ -100,11 +102,10 @@ def spell_call(declaration: Declaration) -> str:
     return f"({', '.join(parts)})"
 
 
-def swift_method(overloads: Overloads, declarations: list[Declaration]) -> Callable[..., Any]:
+def swift_method(overloads: Overloads) -> Callable[..., Any]:
     """The function that a class carries under the Swift name."""
-
     name = overloads.name
-    if any(hasattr(d.function, "__quick__") for d in declarations):
+    if any(hasattr(d.function, "__quick__") for d in overloads.declarations):
 
         def call(target: Any, /, *args: Any, **given: Any) -> Any:
             quick = target._quick.get(name)
@@ -118,9 +119,9 @@ def swift_method(overloads: Overloads, declarations: list[Declaration]) -> Calla
         def call(target: Any, /, *args: Any, **given: Any) -> Any:
             return overloads(target, args, given)
 
-    call.__name__ = overloads.name
-    call.__qualname__ = f"{overloads.owner}.{overloads.name}"
-    call.__doc__ = documentation(declarations)
+    call.__name__ = name
+    call.__qualname__ = f"{overloads.owner}.{name}"
+    call.__doc__ = documentation(overloads.declarations)
     return call
 
 

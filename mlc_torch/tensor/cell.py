@@ -92,6 +92,10 @@ class Cell:
         """The host memory as a torch tensor over the same bytes."""
         return None if self.host is None else self.host.view(self.dtype, self.shape)
 
+    def current(self) -> torch.Tensor | None:
+        """The value where it lies: on the device, else in host memory; ``None`` for a tensor without data."""
+        return self.value if self.value is not None else self.host_view()
+
     def bytes(self) -> memoryview | None:
         """What ``tensor.data`` shows: the whole host buffer, or the value a graph computed."""
         if self.host is not None:

@@ -82,6 +82,10 @@ class MLCTensorData(MLCObject):
     def __reduce__(self) -> Any:
         raise TypeError("MLCTensorData wraps memory of this process and cannot be pickled")
 
+    def __copy__(self) -> MLCTensorData:
+        """The same memory once more."""
+        return self._make(bytes=self._bytes, length=self._length, owner=self._owner, views={})
+
     def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensorData:
         return self._over(bytearray(self._bytes))
 
@@ -94,6 +98,10 @@ def byte_view(memory: Any) -> memoryview:
     if isinstance(memory, torch.Tensor):
         if memory.device.type != "cpu":
             refuse(f"the buffer is a torch tensor on {memory.device}; pass tensor.cpu()")
+        if memory.layout is not torch.strided:
+            refuse(f"the buffer is a torch tensor of the layout {memory.layout}; pass tensor.to_dense()")
+        if memory.is_conj() or memory.is_neg():
+            refuse("the buffer is a torch tensor still to be conjugated; pass tensor.resolve_conj().resolve_neg()")
         if not memory.is_contiguous():
             refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
         if memory.numel() == 0:

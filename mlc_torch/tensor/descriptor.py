@@ -18,7 +18,7 @@ ELEMENT_BYTES = {
     MLCDataType.int8: 1,
     MLCDataType.uint8: 1,
 }
-MAX_DIMENSIONS = 4  # measured: five or more dimensions are refused (behaviour.md A.1)
+MAX_DIMENSIONS = 4  # measured: five or more dimensions are refused (evidence.md A.1)
 _FLOAT = MLCDataType.float32
 
 
@@ -59,9 +59,14 @@ class MLCTensorDescriptor(Descriptor):
 
     @prop("[Int]?")
     def batchSizePerSequenceStep(self):
-        """How many sequences are still running at each step (behaviour.md C4)."""
-        lengths = self._sequenceLengths
-        return None if lengths is None else [sum(n > t for n in lengths) for t in range(max(lengths))]
+        """How many sequences are still running at each step (evidence.md C4)."""
+        if self._sequenceLengths is None:
+            return None
+        steps: list[int] = []
+        shortest_first = sorted(self._sequenceLengths)
+        for ended, length in enumerate(shortest_first):
+            steps += [len(shortest_first) - ended] * (length - len(steps))
+        return steps
 
     @property
     def nbytes(self) -> int:

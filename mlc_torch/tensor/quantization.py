@@ -1,4 +1,4 @@
-"""q = clamp(round(x / scale) + bias, range of the type) and back (behaviour.md A.5)."""
+"""q = clamp(round(x / scale) + bias, range of the type) and back (evidence.md A.5)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ def quantize(x: torch.Tensor, type_: MLCDataType, scale: torch.Tensor, bias: tor
         refuse(f"a tensor quantizes to int8, uint8 or int32, not to {type_.name}")
     if not x.is_floating_point():
         refuse(f"only floating-point tensors quantize, this one holds {x.dtype}")
+    if not bool((scale.isfinite() & (scale != 0)).all()):
+        refuse("scale must not be zero, infinite or NaN")
     limits = torch.iinfo(TORCH_TYPES[type_])
     # float64 holds every int32, so that the clamp at the ends of the range is exact.
     steps = torch.round(x.double() / scale.double()) + bias.double()

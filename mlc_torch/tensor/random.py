@@ -1,4 +1,4 @@
-"""The random initializers, as decided from all evidence (behaviour.md A.6)."""
+"""The random initializers, as decided from all evidence (evidence.md A.6)."""
 
 from __future__ import annotations
 

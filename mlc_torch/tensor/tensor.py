@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.tensor.cell import Cell, allocate, host_bytes, upload
@@ -23,8 +25,12 @@ _RANDOM = "randomInitializerType: MLCRandomInitializerType"
 _FILL = "fillWithData fillData"
 _IMAGE = "width: Int, height: Int, featureChannelCount: Int, batchSize: Int"
 _SEQUENCE = "sequenceLength: Int, featureChannelCount: Int, batchSize: Int"
-_FEW = 4  # elements that a repr shows
 _SEQUENCES = "sequenceLengths: [Int], sortedSequences: Bool, featureChannelCount: Int, batchSize: Int"
+
+_FEW = 4
+"""How many elements a repr shows."""
+_MOST_LENGTHS = 2**20
+"""How many equal lengths are written out: an absurd batch size is for the descriptor to refuse, not to run out of memory."""
 
 
 class MLCTensorOptimizerDeviceData(MLCObject):
@@ -78,7 +84,7 @@ class MLCTensor(MLCObject):
     @prop("Bool")
     def hasValidNumerics(self):
         """Whether no element is NaN or infinite. True for a tensor without data."""
-        value = self._cell.value if self._cell.value is not None else self._cell.host_view()
+        value = self._cell.current()
         return value is None or not value.is_floating_point() or bool(torch.isfinite(value).all())
 
     @classmethod
@@ -148,7 +154,7 @@ class MLCTensor(MLCObject):
         if batchSize < 1:
             refuse(f"batchSize must be at least 1, got {batchSize}")
         return cls._sequences(
-            [sequenceLength] * min(batchSize, 2**20), False, featureChannelCount, batchSize, **contents
+            [sequenceLength] * min(batchSize, _MOST_LENGTHS), False, featureChannelCount, batchSize, **contents
         )
 
     @declare(
@@ -162,11 +168,9 @@ class MLCTensor(MLCObject):
     def _sequences(
         cls, sequenceLengths, sortedSequences, featureChannelCount, batchSize, data=None, randomInitializerType=None
     ):
-        """batchSize is not checked against the number of lengths (measured, behaviour.md A.4)."""
+        """batchSize is not checked against the number of lengths (measured, evidence.md A.4)."""
         shape = [batchSize, max(sequenceLengths, default=0), featureChannelCount]
-        descriptor = MLCTensorDescriptor._sequence(
-            shape, sequenceLengths, sortedSequences, MLCTensorDescriptor._create([1]).dataType
-        )
+        descriptor = MLCTensorDescriptor._sequence(shape, sequenceLengths, sortedSequences, MLCDataType.float32)
         return cls._create(descriptor, data=data, randomInitializerType=randomInitializerType)
 
     # Moving data
@@ -219,9 +223,8 @@ class MLCTensor(MLCObject):
         "quantized(to type: MLCDataType, scale: Float, bias: Int) -> MLCTensor?", "tensorByQuantizingToType:scale:bias:"
     )
     def _quantized(self, type, scale, bias):
-        if not scale:
-            refuse("scale must not be zero")
-        return self._like(quantize(self._values(), type, torch.tensor(scale), torch.tensor(bias)))
+        number = torch.tensor(scale, dtype=torch.float32)
+        return self._like(quantize(self._values(), type, number, torch.tensor(bias)))
 
     @declare(
         "quantized(to type: MLCDataType, scale: MLCTensor, bias: MLCTensor, axis: Int) -> MLCTensor?",
@@ -259,7 +262,7 @@ class MLCTensor(MLCObject):
         return MLCTensor._create(descriptor, data=MLCTensorData._over(value.contiguous()))
 
     def _values(self) -> torch.Tensor:
-        value = self._cell.value if self._cell.value is not None else self._cell.host_view()
+        value = self._cell.current()
         if value is None:
             refuse(f"the tensor {self.label!r} holds no data")
         return value.detach().cpu()
@@ -340,7 +343,7 @@ class MLCTensor(MLCObject):
         words = [repr(cell.label), str(list(cell.shape)), cell.descriptor.dataType.name]
         if cell.device is not None:
             words.append(f"on {cell.device.torch_device}")
-        value = cell.value if cell.value is not None else cell.host_view()
+        value = cell.current()
         if value is None:
             words.append("no data")
         elif value.device.type == "cpu" and value.numel() <= _FEW:  # a repr must not wait for a device
@@ -355,11 +358,9 @@ def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
         return values.copy_(torch.tensor(number, dtype=torch.float64))  # too large becomes infinity, as in C
     if values.dtype == torch.bool:
         return values.fill_(bool(number))
-    if number != number or number in (float("inf"), float("-inf")):
+    if not math.isfinite(number):
         refuse(f"{number} has no value as {descriptor.dataType.name}")
-    limits = torch.iinfo(values.dtype)
-    return (
-        values.fill_(int(number))
-        if limits.min <= number <= limits.max
-        else refuse(f"{number} does not fit into {descriptor.dataType.name}")
-    )
+    limits, whole = torch.iinfo(values.dtype), int(number)
+    if not limits.min <= whole <= limits.max:
+        refuse(f"{number} does not fit into {descriptor.dataType.name}")
+    return values.fill_(whole)

@@ -56,6 +56,7 @@ def assert_close(
 
 def _taken(value: Any, role: str) -> tuple[torch.Tensor, str]:
     """The values on the CPU, and what to call them."""
+    __tracebackhide__ = True
     if value is None:
         why = last_refusal()
         raise AssertionError(f"{role} is None" + (f"; the last refusal was: {why}" if why else ""))
@@ -103,6 +104,8 @@ def _report(left: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor, rtol: 
         f"largest relative difference: {float(relative[steepest]):g} at {_index(steepest)}: {_pair(left, right, steepest)}",
         "first: " + "; ".join(f"{_index(place)} {_pair(left, right, place)}" for place in places),
     ]
+    if bool((a.isnan() & b.isnan() & wrong).any()):
+        lines.append("NaN equals NaN only with equal_nan=True")
     return "\n".join(f"  {line}" for line in lines)
 
 

@@ -14,7 +14,7 @@ from mlc_torch import last_refusal
 Kind = mlc.MLCActivationType
 
 
-# Defaults, as measured (behaviour.md, section C)
+# Defaults, as measured (evidence.md, section C)
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -215,7 +215,7 @@ def test_different_fields_are_different_values():
 
 @pytest.mark.parametrize("cls", [type(d) for d in DESCRIPTORS], ids=lambda c: c.__name__)
 def test_what_a_plain_init_gives(cls):
-    """Objective-C's new: zero everywhere but where measured otherwise (behaviour.md, section C)."""
+    """Objective-C's new: zero everywhere but where measured otherwise (evidence.md, section C)."""
     made = cls._bare()
     assert isinstance(made, cls) and repr(made)
     if cls is mlc.MLCConvolutionDescriptor:
@@ -284,6 +284,8 @@ def _embedding(**changes):
         (lambda: _embedding(embeddingCount=0), "embeddingCount"),
         (lambda: _embedding(paddingIndex=3), "paddingIndex must be one of the 3 rows"),
         (lambda: _embedding(maximumNorm=0.0), "maximumNorm"),
+        (lambda: _embedding(maximumNorm=1, pNorm=0), "pNorm must be positive, got 0.0"),
+        (lambda: _embedding(pNorm=float("nan")), "pNorm"),
         (lambda: mlc.MLCYOLOLossDescriptor(anchorBoxes=b"1234567", anchorBoxCount=1), "needs 8 bytes"),
         (lambda: mlc.MLCYOLOLossDescriptor(anchorBoxes=b"", anchorBoxCount=0), "anchorBoxCount"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 
+import numpy as np
 import pytest
 
 import mlc_torch as mlc
@@ -15,7 +16,7 @@ from mlc_torch.spelling.arguments import converter
 ENUMS = {name: getattr(mlc, name) for name in api()["enums"] if name not in ("MLCPaddingPolicy", "MLCPoolingType")}
 OPTIONS = {name: getattr(mlc, name) for name in api()["option_sets"]}
 
-# behaviour.md, section I: eleven of these lists were also seen by another project's tests on devices.
+# evidence.md, section I: eleven of these lists were also seen by another project's tests on devices.
 WORDS = {
     "MLCActivationType": "None, ReLU, Linear, Sigmoid, Hard Sigmoid, Tanh, Absolute, Soft Plus, Soft Sign, ELU, ReLUN, "
     "Log Sigmoid, SELU, CELU, Hard Shrink, Soft Shrink, Tanh Shrink, Threshold, GELU, HardSwish, Clamp",
@@ -126,7 +127,27 @@ def test_pooling_types():
     with pytest.raises(TypeError, match="carries no values"):
         mlc.MLCPoolingType.max(countIncludesPadding=True)
     with pytest.raises(TypeError, match="countIncludesPadding"):
-        average(countIncludesPadding=1)
+        average(countIncludesPadding=2)
+    assert average(countIncludesPadding=np.bool_(True)).countIncludesPadding is True
+
+
+def test_numpys_whole_numbers_are_raw_values():
+    for number in (np.int64(3), np.uint8(3)):
+        assert mlc.MLCDataType(rawValue=number) is mlc.MLCDataType.float16
+        assert mlc.MLCTensor(shape=[1], dataType=number).descriptor.dataType is mlc.MLCDataType.float16
+        assert mlc.MLCExecutionOptions(rawValue=number) == mlc.MLCExecutionOptions(3)
+        assert mlc.MLCPaddingPolicy.sized(y=number, x=0) == mlc.MLCPaddingPolicy.sized(y=3, x=0)
+        assert mlc.MLCActivationTypeDebugDescription(number) == "Sigmoid"
+    with pytest.raises(TypeError, match=r"argument 'rawValue' expects Int \(a whole number\), got 3.0 \(float\)"):
+        mlc.MLCDataType(rawValue=3.0)
+
+
+def test_a_set_of_options_is_made_from_a_list_or_from_nothing():
+    synchronous, profiling = mlc.MLCExecutionOptions.synchronous, mlc.MLCExecutionOptions.profiling
+    assert mlc.MLCExecutionOptions([synchronous, profiling]) == synchronous | profiling
+    assert mlc.MLCExecutionOptions([]) == mlc.MLCExecutionOptions() == mlc.MLCExecutionOptions(rawValue=0)
+    with pytest.raises(TypeError, match=r"MLCDataType\(\) does not exist"):
+        mlc.MLCDataType()
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 
 import mlc_torch as mlc
 from mlc_torch import MLCDataType, MLCTensor, MLCTensorData, MLCTensorDescriptor, last_refusal
+from tests.api.numpy_types import NUMPY
 
-NUMPY = {
-    MLCDataType.float32: np.float32,
-    MLCDataType.float16: np.float16,
-    MLCDataType.boolean: np.bool_,
-    MLCDataType.int64: np.int64,
-    MLCDataType.int32: np.int32,
-    MLCDataType.int8: np.int8,
-    MLCDataType.uint8: np.uint8,
-}
 CPU = mlc.MLCDevice.cpu()
 
 fuzz = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])

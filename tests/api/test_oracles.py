@@ -98,7 +98,7 @@ def test_weights_descriptor(case):
     wide = MLCTensorDescriptor(
         convolutionWeightsWithWidth=3, height=3, inputFeatureChannelCount=4, outputFeatureChannelCount=5, dataType=1
     )
-    assert wide.shape == [1, 20, 3, 3] and wide.stride == [720, 36, 12, 4]  # behaviour.md A.1
+    assert wide.shape == [1, 20, 3, 3] and wide.stride == [720, 36, 12, 4]  # evidence.md A.1
 
 
 @cases("convolutionBiasesDescriptor 5")
@@ -115,7 +115,7 @@ def test_sequence_tensor(case):
 
 
 def test_sequence_lengths():
-    """behaviour.md A.4: the batch size is not checked against the number of lengths."""
+    """evidence.md A.4: the batch size is not checked against the number of lengths."""
     made = MLCTensor(sequenceLengths=[3, 2, 1], sortedSequences=True, featureChannelCount=2, batchSize=1).descriptor
     assert made.shape == [1, 3, 2] and made.sequenceLengths == [3, 2, 1] and made.batchSizePerSequenceStep == [3, 2, 1]
 
@@ -199,7 +199,7 @@ def test_ranks_below_four_have_no_fans(shape):
 
 
 def test_fans_of_rank_four():
-    """Decided from all evidence (behaviour.md A.6): the first two dimensions."""
+    """Decided from all evidence (evidence.md A.6): the first two dimensions."""
     shape, fans = [1, 784 * 128, 1, 1], 1 + 784 * 128
     values = MLCTensor(shape=shape, randomInitializerType=mlc.MLCRandomInitializerType.glorotUniform).numpy()
     bound = math.sqrt(6 / fans)

@@ -133,10 +133,19 @@ def test_the_error_for_a_method_names_the_method():
         (lambda: Crate(size=None), "expects Int"),
         (lambda: Crate(size=1, label=b"x"), "argument 'label' expects String"),
         (lambda: Crate(shape=(1, 2, 3)), "(height: Int, width: Int) (a pair)"),
-        (lambda: Crate(shape=(1, 2.5)), "argument 'shape' expects Int"),
+        (lambda: Crate(shape=(1, 2.5)), "(entry 'width' must be Int (a whole number), it is 2.5 (float))"),
         (lambda: Crate.crateWithSize_("x"), "argument 'size' expects Int"),
         (lambda: Crate(size=1).take(from_=0, in_={1, 2}), "argument 'in_' expects [Int] (a list)"),
-        (lambda: Crate(size=1).put(3), "argument '_' expects String"),
+        (
+            lambda: Crate(size=1).take(from_=0, in_=[1, None]),
+            "argument 'in_' expects [Int] (entry 1 must be Int (a whole number), it is None (NoneType)), got [1, None]",
+        ),
+        (lambda: Crate(size=1).take(from_=0, in_=np.array(3)), "argument 'in_' expects [Int] (a list)"),
+        (lambda: Crate(size=1).put(3), "Crate.put(_:): argument 'thing' expects String"),
+        (
+            lambda: Crate.crateWithWidth_height_(1, "2"),
+            "Crate.crateWithWidth:height:: argument 'height' expects Int (a whole number), got '2' (str)",
+        ),
     ],
 )
 def test_wrong_types_say_which_argument_and_what_came(call, says):
@@ -147,6 +156,7 @@ def test_wrong_types_say_which_argument_and_what_came(call, says):
 
 def test_whole_numbers_of_numpy_serve():
     assert type(Crate(size=np.int64(3)).size) is int
+    assert Crate(shape=np.array([2, 3])).shape == (2, 3)
 
 
 def test_a_type_error_inside_an_implementation_is_not_reworded():

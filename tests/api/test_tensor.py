@@ -11,16 +11,7 @@ import torch
 
 import mlc_torch as mlc
 from mlc_torch import MLCDataType, MLCTensor, MLCTensorData, MLCTensorDescriptor, last_refusal
-
-NUMPY = {
-    MLCDataType.float32: np.float32,
-    MLCDataType.float16: np.float16,
-    MLCDataType.boolean: np.bool_,
-    MLCDataType.int64: np.int64,
-    MLCDataType.int32: np.int32,
-    MLCDataType.int8: np.int8,
-    MLCDataType.uint8: np.uint8,
-}
+from tests.api.numpy_types import NUMPY
 
 
 def data(values) -> MLCTensorData:
@@ -123,6 +114,11 @@ def test_every_initializer_of_images_and_sequences():
     assert MLCTensor(**lengths, randomInitializerType=3).data is not None
     unsorted = MLCTensor(**(lengths | {"sequenceLengths": [1, 3], "sortedSequences": False}))
     assert unsorted.descriptor.sortedSequences is False
+    many = np.random.default_rng(0).integers(1, 2000, 5000)
+    descriptor = MLCTensorDescriptor(
+        shape=[5000, 2000, 1], sequenceLengths=many, sortedSequences=False, dataType=MLCDataType.float32
+    )
+    assert descriptor.batchSizePerSequenceStep == [int((many > step).sum()) for step in range(many.max())]
     assert MLCTensor(**(lengths | {"sequenceLengths": [1, 3]})) is None
 
 
@@ -145,6 +141,15 @@ def test_fills_cast_to_the_type(dtype, number):
     assert made.numpy().dtype == NUMPY[dtype]
     expected = bool(number) if dtype is MLCDataType.boolean else number if "float" in dtype.name else int(number)
     assert (made.numpy() == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(255.7, 255), (-0.5, 0), (np.bool_(True), 1), (np.float16(2.5), 2), (256, None), (-1, None)],
+)
+def test_fills_are_cut_off_before_they_are_found_too_large(number, expected):
+    made = MLCTensor(shape=[1], fillWithData=number, dataType=MLCDataType.uint8)
+    assert (made is None and "does not fit" in str(last_refusal())) if expected is None else made.numpy() == expected
 
 
 # Identity and data
@@ -228,7 +233,7 @@ def test_what_moving_refuses(device):
         assert says in str(last_refusal())
 
 
-# Quantization (behaviour.md A.5)
+# Quantization (evidence.md A.5)
 
 
 def test_quantize_and_back():
@@ -261,6 +266,11 @@ def test_quantize_along_an_axis(dtype):
     [
         (lambda x, q, s: x.quantized(to=MLCDataType.int64, scale=1, bias=0), "int8, uint8 or int32"),
         (lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=0, bias=0), "scale must not be zero"),
+        (lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=float("nan"), bias=0), "scale must not be zero"),
+        (
+            lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=holding(1, 0), bias=holding(0, 0), axis=0),
+            "scale must not be zero",
+        ),
         (lambda x, q, s: q.quantized(to=MLCDataType.int8, scale=1, bias=0), "only floating-point"),
         (lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=s, bias=s, axis=1), "axis 1 is none"),
         (lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=s, bias=s, axis=0), "needs 2 numbers"),

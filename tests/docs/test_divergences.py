@@ -33,7 +33,7 @@ def test_every_entry_is_complete(entry):
         assert values and all(isinstance(v, str) and v.strip() == v != "" for v in values), field
     # The page shows these in a table.
     assert not any("|" in entry[field] or "\n" in entry[field] for field in FIELDS if field != "test")
-    assert entry["evidence"] == "no evidence" or re.search(r"behaviour\.md|client", entry["evidence"])
+    assert entry["evidence"] == "no evidence" or re.search(r"evidence\.md|client", entry["evidence"])
 
 
 def test_ids_and_titles_are_unique():

@@ -61,7 +61,7 @@ def test_the_list_is_complete():
 
 
 def adam_rows(iterations: int) -> list[np.ndarray]:
-    """Outputs for 0, 1, 2, 3 every 100 iterations, by the formulas in double precision (behaviour.md F.2)."""
+    """Outputs for 0, 1, 2, 3 every 100 iterations, by the formulas in double precision (evidence.md F.2)."""
     x, y = np.arange(4.0), np.array([5.0, 7.0, 9.0, 11.0])
     w, m, v, rows = np.zeros(2), np.zeros(2), np.zeros(2), []
     for t in range(1, iterations + 1):
@@ -78,7 +78,7 @@ def adam_rows(iterations: int) -> list[np.ndarray]:
 def test_learns_linear_regression(learn, capsys):
     found = learn("linear_regression")
     np.testing.assert_allclose(found["rows"], adam_rows(501), atol=1e-4)
-    # The numbers that the original's author would have seen (clients.md 2.3).
+    # The numbers that the original's author would have seen.
     np.testing.assert_allclose(found["rows"][1], [5.0072, 6.991, 8.9748, 10.9586], atol=1e-4)
     assert found["losses"][0] == 69.0
     np.testing.assert_allclose([found["weight"], found["bias"]], [2, 5], atol=1e-4)

@@ -15,7 +15,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def test_the_code_prints_what_the_readme_says():
+def test_the_code_prints_what_the_readme_says(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")
     blocks = BLOCK.findall(README)
     assert sum(kind == "python" for kind, _ in blocks) >= 5
     names: dict[str, object] = {}
@@ -26,6 +28,7 @@ def test_the_code_prints_what_the_readme_says():
         with contextlib.redirect_stdout(printed):
             exec(compile(code, "README.md", "exec"), names)
         assert printed.getvalue() == (text if next_kind == "text" else "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["graph.svg", "line.safetensors"]
 
 
 def test_the_swift_and_the_python_column_have_the_same_lines():

@@ -1,4 +1,4 @@
-"""Plans made from layer records, and a float64 run to hold every gear to."""
+"""Plans made from layer records, one pass of a gear over them, and a float64 run to hold it to."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.engine.gear import Gear
 from mlc_torch.engine.plan import Plan
 from mlc_torch.graph.nodes import Node, infer
 from mlc_torch.graph.planner import Wishes, make_plan
@@ -47,7 +48,10 @@ def case_of(record: Record, device: torch.device) -> Case:
     return Case(plan, feeds, differentiates)
 
 
-def in_float64(case: Case, training: bool) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+Exact = tuple[list[torch.Tensor], list[torch.Tensor | None]]
+
+
+def in_float64(case: Case, training: bool) -> Exact:
     """Results, and gradients by parameters and sources, computed on the CPU in float64 under plain autograd."""
     (step,) = case.plan.steps
     module = copy.deepcopy(step.module).cpu().double().train(training)
@@ -67,6 +71,47 @@ def in_float64(case: Case, training: bool) -> tuple[list[torch.Tensor], list[tor
         else [None] * (len(leaves) + len(wanted))
     )
     return [r.detach() for r in results], list(gradients)
+
+
+@dataclass
+class Outcome:
+    """What one pass gave: results, gradients by parameters and then by sources, and statistics."""
+
+    values: list[torch.Tensor]
+    gradients: list[torch.Tensor | None]
+    buffers: list[torch.Tensor]
+
+
+def outcome(case: Case, gear: Gear) -> Outcome:
+    """One pass of ``gear``; the statistics are put back behind it, so that the next gear starts from the same ones."""
+    before = [b.clone() for b in case.plan.buffers]
+    values = [v.clone() for v in gear.forward(case.feeds, ())]
+    gradients, wanted = gear.gradient(()) if case.differentiates else ([], [])
+    made = Outcome(
+        values,
+        [None if g is None else g.clone() for g in (*gradients, *wanted)],
+        [b.clone() for b in case.plan.buffers],
+    )
+    for buffer, old in zip(case.plan.buffers, before, strict=True):
+        buffer.copy_(old)
+    return made
+
+
+def hold_to_plain(fast: Outcome, plain: Outcome, exact: Exact, rtol: float = 1e-6) -> None:
+    """Floating-point numbers may be no further from the exact ones than the plain gear's; statistics keep to ``rtol``."""
+    exact_values, exact_gradients = exact
+    for mine, theirs, true in zip(fast.values, plain.values, exact_values, strict=True):
+        assert no_further(mine, theirs, true.double()) if mine.is_floating_point() else torch.equal(mine, theirs)
+    everything = [t.double() for t in (*exact_values, *exact_gradients) if t is not None]
+    whole = sum(float(t[t.isfinite()].square().sum()) for t in everything) ** 0.5
+    # A record uses each of its parameters once, so that the gradients stand side by side with those of the leaves.
+    for mine, theirs, true in zip(fast.gradients, plain.gradients, exact_gradients, strict=True):
+        assert (mine is None) == (theirs is None) == (true is None)
+        if mine is not None:
+            vanishes = float(torch.linalg.vector_norm(true)) < 1e-6 * whole
+            assert no_further(mine, theirs, true, among=whole if vanishes else 0.0)
+    for mine, theirs in zip(fast.buffers, plain.buffers, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=rtol, atol=rtol / 10, equal_nan=True)
 
 
 def distance(value: torch.Tensor, exact: torch.Tensor) -> float:

@@ -10,7 +10,7 @@ import torch
 from mlc_torch import MLCDevice, torch_private
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.plain import Plain
-from tests.gears.plans import case_of, in_float64, mlc_device, no_further
+from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
 from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
 from tests.layers.test_every_layer import records
 
@@ -81,23 +81,7 @@ def test_batch_norm_s_statistics_follow(torch_device):
 @records()
 def test_records_agree_with_the_plain_gear(record):
     case = case_of(record, torch.device("cpu"))
-    values, gradients = in_float64(case, record.training)
-    before = [b.clone() for b in case.plan.buffers]
-    results = []
-    for make in (Plain, Compiled):
-        for buffer, old in zip(case.plan.buffers, before, strict=True):
-            buffer.copy_(old)
-        if make is Plain:
-            gear = Plain(case.plan, record.training, case.differentiates)
-        else:
-            gear = Compiled(case.plan, case.feeds, (), (), record.training, case.differentiates)
-        made = [v.clone() for v in gear.forward(case.feeds, ())]
-        parts = gear.gradient(()) if case.differentiates else ([], [])
-        results.append((made, [*parts[0], *parts[1]]))
-    (plain, plain_gradients), (fast, fast_gradients) = results
-    for mine, theirs, exact in zip(fast, plain, values, strict=True):
-        assert no_further(mine, theirs, exact.double()) if mine.is_floating_point() else torch.equal(mine, theirs)
-    if len(gradients) == len(plain_gradients):
-        for mine, theirs, exact in zip(fast_gradients, plain_gradients, gradients, strict=True):
-            if exact is not None:
-                assert no_further(mine, theirs, exact.double())
+    exact = in_float64(case, record.training)
+    plain = Plain(case.plan, record.training, case.differentiates)
+    compiled = Compiled(case.plan, case.feeds, (), (), record.training, case.differentiates)
+    hold_to_plain(outcome(case, compiled), outcome(case, plain), exact, rtol=1e-5)

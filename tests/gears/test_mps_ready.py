@@ -43,7 +43,7 @@ def test_the_mode_refuses():
     tensors = [torch.ones(3) for _ in range(4)]
     with LikeMPS(), pytest.raises(AssertionError, match="fused"):
         torch_private.fused_adam_(
-            *([t] for t in tensors), [], [torch.tensor(1.0)], lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.0
+            *([t] for t in tensors), [], lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.0
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.memory import compare
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS
 
 
 def test_peak_memory_of_a_resnet(torch_device):
     found = compare(replace(WORKLOADS["ResNet-20"], shape=(8, 3, 32, 32)), torch_device)
-    assert found["mlc_torch, one call"] <= 1.1 * found["hand-written"], found
+    assert found[ONE_CALL] <= 1.1 * found[HAND_WRITTEN], found

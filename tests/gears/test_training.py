@@ -8,7 +8,18 @@ import pytest
 import torch
 
 from tests.gears.plans import mlc_device, no_further
-from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, step, train, training_graph, with_dropout
+from tests.gears.training import (
+    GRAPHS,
+    PLAIN,
+    batch,
+    bind,
+    convolutional,
+    perceptron,
+    step,
+    train,
+    training_graph,
+    with_dropout,
+)
 
 STEPS = 20
 
@@ -46,10 +57,7 @@ def test_each_step_from_the_plain_gear_s_state(make, torch_device):
             for mine, theirs in zip(_tensors(fast_network), _tensors(plain_network), strict=True):
                 mine.copy_(theirs)
         for graph, network in ((plain, plain_network), (fast, fast_network)):
-            data = batch(network, number)
-            tensors = {"x": network.source, "y": next(iter(graph._labels.values()))}
-            cells = {name: t if name == "x" else type(network.source)._of(t) for name, t in tensors.items()}
-            assert graph.bindAndWriteData(data, forInputs=cells, to=device, synchronous=True)
+            bind(graph, network, number, device)
             if graph is plain:
                 session = plain._ready()
                 exact = _exact_gradients(session, [c.value for c in session.plan.cells[: session.plan.fed_count]])
@@ -85,17 +93,12 @@ def test_the_same_program_gives_the_same_numbers(make, torch_device):
 
 
 def test_one_call_and_three_phases_give_the_same(torch_device):
-    from tests.gears.training import perceptron
-
     device = mlc_device(torch_device)
     one, three = perceptron(), perceptron()
     at_once, by_phase = training_graph(one, device), training_graph(three, device)
-    labels = type(three.source)._of(next(iter(by_phase._labels.values())))
     for number in range(5):
         step(at_once, batch(one, number))
-        by_phase.bindAndWriteData(
-            batch(three, number), forInputs={"x": three.source, "y": labels}, to=device, synchronous=True
-        )
+        bind(by_phase, three, number, device)
         assert by_phase.executeForward(batchSize=0)
         assert by_phase.executeGradient(batchSize=0)
         assert by_phase.executeOptimizerUpdate()

@@ -41,6 +41,8 @@ from mlc_torch import (
 from tests.layers.records import tensor, values
 
 BATCH, CLASSES = 6, 4
+PLAIN = (MLCGraphCompilationOptions.disableLayerFusion,)
+"""The options that make a graph run module by module."""
 
 
 @dataclass
@@ -213,6 +215,13 @@ def batch(network: Network, number: int) -> dict[str, MLCTensorData]:
     return {name: MLCTensorData(bytesNoCopy=a, length=a.nbytes) for name, a in (("x", x), ("y", y))}
 
 
+def bind(graph: MLCTrainingGraph, network: Network, number: int, device: MLCDevice) -> None:
+    """Write a batch where the separate phases read it."""
+    labels = MLCTensor._of(graph._labels["y"])
+    tensors = {"x": network.source, "y": labels}
+    assert graph.bindAndWriteData(batch(network, number), forInputs=tensors, to=device, synchronous=True)
+
+
 def step(graph: MLCTrainingGraph, data: dict[str, MLCTensorData]) -> None:
     assert graph.execute(
         inputsData={"x": data["x"]}, lossLabelsData={"y": data["y"]}, lossLabelWeightsData=None, batchSize=BATCH
@@ -228,6 +237,3 @@ def train(
     for number in range(steps):
         step(graph, batch(network, number))
     return [t.torch.cpu().clone() for t in (*network.parameters, *network.statistics)]
-
-
-PLAIN = (MLCGraphCompilationOptions.disableLayerFusion,)

@@ -1,6 +1,6 @@
 """The layers with parameters once more, as sums and products of torch tensors that autograd differentiates.
 
-Nothing here knows the library. Each formula is the one behaviour.md gives, written out.
+Nothing here knows the library. Each formula is the one that the documentation gives, written out.
 """
 
 from __future__ import annotations

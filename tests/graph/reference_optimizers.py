@@ -1,4 +1,4 @@
-"""The optimizers of behaviour.md F.1 and F.2 in NumPy, float64, one line after the other. They know nothing of torch."""
+"""The optimizers of evidence.md F.1 and F.2 in NumPy, float64, one line after the other. They know nothing of torch."""
 
 from __future__ import annotations
 

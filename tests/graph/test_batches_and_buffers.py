@@ -86,6 +86,23 @@ def test_a_short_batch_in_separate_phases():
         )
 
 
+def test_the_gradient_runs_the_batch_of_its_forward_pass():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile() and program.execute()
+    outside = program.training.allocateUserGradient(for_=program.result)
+    more = {"g": data(np.full((4, 3), 0.25, np.float32))}
+    assert program.training.bindAndWriteData(more, forInputs={"g": outside}, to=cpu(), synchronous=True)
+    got = []
+    for forward, other in ((2, 4), (2, 3), (4, 2), (0, 2)):
+        assert program.bind() and program.training.executeForward(batchSize=forward)
+        assert not program.training.executeGradient(batchSize=other)
+        assert f"batchSize is {other}, the forward pass ran {forward or 4} samples" in str(last_refusal())
+        assert program.training.executeGradient(batchSize=0)
+        layer = program.layers[0]
+        got.append(bytes(program.training.gradientData(forParameter=layer.weights, layer=layer)))
+    assert got[0] == got[1] != got[2] == got[3]
+
+
 def test_binding_in_the_selector_s_spelling():
     program = regression()
     assert program.compile()

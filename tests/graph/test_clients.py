@@ -1,4 +1,4 @@
-"""Programs that train, in the idiom of the real ones (reference/clients.md), with the numbers their authors wanted."""
+"""Programs that train, in the idiom of the real ones, with the numbers their authors wanted."""
 
 from __future__ import annotations
 

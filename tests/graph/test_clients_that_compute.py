@@ -1,4 +1,4 @@
-"""Programs that only compute, in the idiom of the real ones (reference/clients.md)."""
+"""Programs that only compute, in the idiom of the real ones."""
 
 from __future__ import annotations
 

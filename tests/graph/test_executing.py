@@ -302,7 +302,7 @@ def test_a_training_graph_without_loss_and_optimizer_gives_its_last_node():
 
 
 def test_bind_answers_as_measured():
-    """behaviour.md G: unknown names and empty dictionaries are taken; short data is not."""
+    """evidence.md G: unknown names and empty dictionaries are taken; short data is not."""
     program = regression()
     bind = program.training.bindAndWriteData
     x = program.inputs["x"]

@@ -163,7 +163,7 @@ def test_only_results_that_somebody_holds_are_kept():
 
 
 def test_the_answers_of_the_setup_calls():
-    """behaviour.md H.2: known, unknown and empty names are all taken."""
+    """evidence.md H.2: known, unknown and empty names are all taken."""
     program = regression()
     inference = MLCInferenceGraph(graphObjects=[program.graph])
     stranger = placeholder(2, 2)

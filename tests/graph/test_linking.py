@@ -84,6 +84,37 @@ def test_orders_that_cannot_be_are_refused_with_the_step_named():
     assert split.upper.executeGradient(batchSize=0) and split.lower.executeGradient(batchSize=0)
 
 
+def test_a_gradient_of_an_earlier_pass_is_not_taken_for_this_one_s():
+    split = Split(cpu())
+    split.bind()
+    assert split.lower.executeForward(batchSize=0) and split.upper.executeForward(batchSize=0)
+    assert split.upper.executeGradient(batchSize=0) and split.lower.executeGradient(batchSize=0)
+    assert split.lower.executeForward(batchSize=0) and not split.lower.executeGradient(batchSize=0)
+    assert "executeGradient of the linked graph" in str(last_refusal())
+    assert not split.lower.execute(
+        inputsData={"x": data(split.given["x"])}, lossLabelsData=None, lossLabelWeightsData=None, batchSize=0
+    )
+    assert "one by one" in str(last_refusal())
+    assert split.upper.executeForward(batchSize=0) and split.upper.executeGradient(batchSize=0)
+    assert split.lower.executeGradient(batchSize=0)
+
+
+def test_short_batches_cross_the_link(torch_device):
+    split, whole = Split(on(torch_device)), regression(widths=(6, 5, 3), device=on(torch_device))
+    assert whole.compile()
+    for batch in (2, 4, 3, 2):
+        split.bind()
+        assert split.lower.executeForward(batchSize=batch) and split.upper.executeForward(batchSize=batch)
+        assert split.upper.executeGradient(batchSize=batch) and split.lower.executeGradient(batchSize=batch)
+        assert split.lower.executeOptimizerUpdate() and split.upper.executeOptimizerUpdate()
+        assert whole.execute(batchSize=batch)
+    split.lower.synchronizeUpdates()
+    split.upper.synchronizeUpdates()
+    whole.training.synchronizeUpdates()
+    for mine, theirs in zip((split.first, split.second), whole.layers, strict=True):
+        np.testing.assert_allclose(array(mine.weights), array(theirs.weights), rtol=1e-5, atol=1e-6)
+
+
 def test_training_graphs_link_only_with_the_option():
     split = Split(cpu(), link=False, options=[])
     assert not split.lower.link(with_=[split.upper]) and "linkGraphs" in str(last_refusal())

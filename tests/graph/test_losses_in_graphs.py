@@ -67,7 +67,7 @@ def result(program: Program, **more) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", [(6, 3), (6, 3, 1, 1), (6, 1, 1, 3), (18,)], ids=str)
 def test_labels_may_be_squeezed(shape, torch_device):
-    """behaviour.md E.4: [N, C] for predictions of [N, C, 1, 1]; element counts are compared, not shapes."""
+    """evidence.md E.4: [N, C] for predictions of [N, C, 1, 1]; element counts are compared, not shapes."""
     program, full = classifier(shape, on(torch_device)), classifier((6, 3, 1, 1), on(torch_device))
     assert program.compile() and full.compile()
     for _ in range(3):

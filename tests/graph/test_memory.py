@@ -1,4 +1,4 @@
-"""``deviceMemorySize`` as behaviour.md H.7 gives it."""
+"""``deviceMemorySize`` as evidence.md H.7 gives it."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from tests.graph.reference_optimizers import Settings
 
 
 def state_count(kind: Kind) -> int:
-    """behaviour.md F.2, last column."""
+    """evidence.md F.2, last column."""
     by_name = {"sgd": 0, "sgd momentum": 1, "sgd nesterov": 1, "adam": 2, "adamw": 2, "rmsprop": 1}
     by_name |= {"adam amsgrad": 3, "adamw amsgrad": 3, "adam large epsilon, step 7": 2}
     return (by_name | {"rmsprop centered": 2, "rmsprop momentum": 2, "rmsprop centered momentum": 3})[kind.name]

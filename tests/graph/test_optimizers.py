@@ -1,4 +1,4 @@
-"""Optimizers against the formulas of behaviour.md F.2, in float64, for 20 steps with every way to prepare a gradient."""
+"""Optimizers against the formulas of evidence.md F.2, in float64, for 20 steps with every way to prepare a gradient."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_time_step_counts_updates():
 
 
 def test_defaults_of_the_short_initializers():
-    """behaviour.md F.2, and C24 for the custom norm."""
+    """evidence.md F.2, and C24 for the custom norm."""
     short = descriptor(Settings())
     made = MLCAdamOptimizer(descriptor=hyper(0.3))
     assert (made.beta1, made.beta2, made.epsilon, made.timeStep, made.usesAMSGrad) == (0.9, 0.999, 1e-8, 1, False)

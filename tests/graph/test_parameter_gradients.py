@@ -241,7 +241,7 @@ def test_every_layer_with_parameters(case, torch_device):
 
 
 def test_every_class_with_parameters_is_among_the_cases():
-    """The documentation's list (behaviour.md H.6), and LSTM, whose gradients are served here too."""
+    """The documentation's list (evidence.md H.6), and LSTM, whose gradients are served here too."""
     classes = {type(build(case, cpu())[1]) for case in CASES}
     assert classes == {
         MLCBatchNormalizationLayer,

@@ -1,4 +1,4 @@
-"""Every refusal of behaviour.md H and DESIGN 9, and after it the graph trains on as if nothing had happened."""
+"""Every refusal of evidence.md H, and after it the graph trains on as if nothing had happened."""
 
 from __future__ import annotations
 

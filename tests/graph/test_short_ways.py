@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCDevice, MLCExecutionOptions, MLCTensorData, last_refusal
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCAdamOptimizer,
+    MLCDevice,
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCInferenceGraph,
+    MLCTensorData,
+    MLCTrainingGraph,
+    last_refusal,
+)
+from mlc_torch.interop import TorchLayer
 from tests.gears.training import BATCH, batch, perceptron, step, training_graph
+from tests.graph.programs import array, cpu, data, hyper, loss, placeholder, regression, values
 
 
 @pytest.fixture
@@ -141,3 +157,92 @@ def test_phases_out_of_order_are_still_refused(running):
     step(graph, batch(network, 1))
     assert not graph.executeGradient(batchSize=0)
     assert "executeForward" in str(last_refusal())
+
+
+def test_a_result_that_is_held_for_a_while_does_not_set_the_step_back():
+    """Holding it renews the graph's plan; once it is let go, the plan before it must not be taken up again."""
+    programs = [regression(MLCAdamOptimizer(descriptor=hyper(0.01)), widths=(6, 5, 3)) for _ in range(2)]
+    for program in programs:
+        program.result = None
+        assert program.compile()
+    watched, left_alone = programs
+    for number in range(9):
+        held = watched.training.resultTensors(for_=watched.layers[0]) if number in (3, 4) else None
+        assert watched.execute() and left_alone.execute()
+        assert held is None or held[0].data is not None
+        del held
+    assert watched.training.optimizer.timeStep == left_alone.training.optimizer.timeStep == 10
+    for mine, theirs in zip(watched.layers, left_alone.layers, strict=True):
+        np.testing.assert_array_equal(array(mine.weights), array(theirs.weights))
+
+
+def test_labels_that_were_not_declared_are_still_refused():
+    program = regression()
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.compile(device=cpu())
+    for _ in range(2):
+        assert inference.execute(inputsData=program.inputs_data(), batchSize=0)
+        assert not inference.execute(
+            inputsData=program.inputs_data(),
+            lossLabelsData=program.labels_data(),
+            lossLabelWeightsData=None,
+            batchSize=0,
+        )
+        assert "declared no loss labels" in str(last_refusal())
+
+
+def test_gradients_of_inputs_are_new_in_a_graph_without_parameters():
+    x, t, graph = placeholder(4, 3), placeholder(4, 3), MLCGraph()
+    graph.node(MLCActivationLayer.tanh, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    assert training.compile(options=MLCGraphCompilationOptions.computeAllGradients, device=cpu())
+    for seed in range(3):
+        a, b = values(4, 3, seed=seed), values(4, 3, seed=seed + 10)
+        assert training.execute(
+            inputsData={"x": data(a)}, lossLabelsData={"t": data(b)}, lossLabelWeightsData=None, batchSize=0
+        )
+        y = np.tanh(a)
+        np.testing.assert_allclose(
+            array(training.gradientTensor(forInput=x)), 2 * (y - b) * (1 - y**2) / 12, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_a_gradient_tensor_that_waits_is_filled():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile() and program.execute() and program.phases()
+    assert program.training.resultGradientTensors(for_=program.layers[0])
+    assert program.execute() and program.bind() and program.forward()
+    (waiting,) = program.training.resultGradientTensors(for_=program.layers[0])
+    assert waiting.data is None
+    assert program.execute()
+    assert array(waiting).any()
+
+
+def test_a_scalar_of_a_program_s_own_module_keeps_its_shape():
+    class Total(torch.nn.Module):
+        def forward(self, x):
+            return x.sum()
+
+    graph, x = MLCGraph(), placeholder(2, 3)
+    y = graph.node(TorchLayer(Total()), source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(device=cpu())
+    for scale in (1, 2, 3):
+        a = values(2, 3) * scale
+        assert inference.execute(inputsData={"x": data(a)}, batchSize=0)
+        assert y.numpy().shape == (1,) and y.numpy()[0] == pytest.approx(a.sum(), rel=1e-5)
+
+
+def test_a_graph_that_is_let_go_goes_at_once():
+    program = regression()
+    assert program.compile() and program.execute() and program.execute()
+    assert program.training._quick
+    gone = weakref.ref(program.training)
+    gc.collect()
+    gc.disable()
+    try:
+        del program
+        assert gone() is None
+    finally:
+        gc.enable()

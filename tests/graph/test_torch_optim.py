@@ -68,7 +68,7 @@ def test_torch_optim_is_the_same_while_the_rate_stays(kind, make, settings):
 
 
 def test_torch_optim_differs_where_the_formulas_differ():
-    """The rate inside the accumulator, and Adam's ε outside of the bias correction (behaviour.md F.2)."""
+    """The rate inside the accumulator, and Adam's ε outside of the bias correction (evidence.md F.2)."""
     momentum = distance(KINDS[1], lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), Settings(), dropping)
     assert 0.01 < momentum < 1.0
     rms = distance(KINDS[10], lambda p: torch.optim.RMSprop(p, alpha=0.9, eps=1e-4, momentum=0.9), Settings(), dropping)

@@ -210,7 +210,7 @@ def test_a_graph_that_waits_for_a_gradient_from_outside_is_left_in_peace():
 
 
 def test_the_double_softmax_is_computed_as_it_stands():
-    """It is what these programs get (clients.md 2.A.6), with a warning and without a correction."""
+    """It is what these programs get (evidence.md E.4), with a warning and without a correction."""
     program = softmax_twice()
     with pytest.warns(MLCTrainingWarning):
         assert program.compile()

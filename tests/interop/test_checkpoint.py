@@ -295,6 +295,25 @@ def test_missing_files_and_folders(tmp_path):
         load_checkpoint(program.training, tmp_path)
     with pytest.raises(FileNotFoundError):
         save_checkpoint(program.training, tmp_path / "no folder" / "a")
+    with pytest.raises(IsADirectoryError):
+        save_checkpoint(program.training, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_what_is_no_plain_file_is_left_alone(tmp_path):
+    """Reading from a pipe would wait for ever, and a device would be replaced by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    for call in (save_checkpoint, load_checkpoint):
+        with pytest.raises(OSError, match="plain file"):
+            call(Classifier().training, tmp_path / "pipe")
+    assert (tmp_path / "pipe").is_fifo() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_no_graph_is_a_type_error(tmp_path):
+    for call in (save_checkpoint, load_checkpoint):
+        with pytest.raises(TypeError, match="expects an MLCGraph"):
+            call(torch.nn.Linear(2, 2), tmp_path / "a")
 
 
 def test_without_safetensors_it_says_what_to_install(tmp_path, monkeypatch):

@@ -104,6 +104,18 @@ def test_onnx_with_several_inputs_and_outputs(tmp_path):
     np.testing.assert_allclose(got[1], table.numpy()[picked] * factor, rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [mlc.MLCInferenceGraph, mlc.MLCTrainingGraph])
+def test_a_given_module_keeps_its_mode(kind):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5))
+    graph, x = mlc.MLCGraph(), empty(4, 3)
+    graph.node(TorchLayer(net), source=x)
+    more = {} if kind is mlc.MLCInferenceGraph else {"lossLayer": None, "optimizer": None}
+    program = export_program(kind(graphObjects=[graph], **more))
+    given = torch.ones(4, 3)
+    assert net.training and net[1].training
+    assert torch.equal(program.module()(given), net[0](given))  # without dropout
+
+
 def test_without_the_packages_it_says_what_to_install(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n == "onnxscript" or n.startswith("onnxscript.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -93,6 +93,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, .
     "dictionary": (Named, (4, 3), (4, 2)),
     "odd tensors": (Odd, (4, 3), (4, 2)),
     "tied": (lambda: tied(), (4, 3), (4, 3)),
+    "used twice": (lambda: used_twice(), (4, 3), (4, 3)),
     "channels last": (
         lambda: nn.Conv2d(3, 2, 3, padding=1).to(memory_format=torch.channels_last),
         (2, 3, 4, 4),
@@ -104,6 +105,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, .
         (4, 2),
     ),
 }
+
+
+def used_twice() -> nn.Module:
+    one = nn.Linear(3, 3)
+    return nn.Sequential(one, nn.Tanh(), one)
 
 
 def tied() -> nn.Module:
@@ -381,7 +387,7 @@ class Moody(nn.Module):
         (lambda: returns(lambda x: "text"), [(4, 3)], "returns str, and no tensor in it"),
         (lambda: returns(lambda x: x.double()), [(4, 3)], "gives torch.float64; ML Compute has float32"),
         (lambda: returns(lambda x: x[..., None, None, None]), [(4, 3)], "5 dimensions"),
-        (lambda: returns(lambda x: x if x.sum().item() > 0 else -x), [(4, 3)], "cannot take the sources"),
+        (lambda: returns(lambda x: x if x.sum().item() > 0 else -x), [(4, 3)], "decides by the values it sees"),
         (Moody, [(4, 3)], "[4, 3] float32 in inference and [4, 3] float32, [4] float32 in training"),
     ],
 )

@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import mlc_torch as mlc
 from mlc_torch.interop import TorchOptimizer
@@ -154,6 +155,16 @@ def test_updates_are_not_recorded_for_replay():
 def test_what_is_no_optimizer_is_a_type_error(wrong):
     with pytest.raises(TypeError, match=r"torch\.optim\.Optimizer"):
         TorchOptimizer(wrong)
+
+
+def test_an_optimizer_that_calls_the_network_itself_is_refused():
+    assert TorchOptimizer(torch.optim.LBFGS(nn.Linear(2, 2).parameters())) is None
+    assert "LBFGS calls the network several times" in str(mlc.last_refusal())
+
+
+def test_its_repr_is_short():
+    rule = TorchOptimizer(torch.optim.AdamW(nn.Linear(2, 2).parameters(), lr=0.25))
+    assert repr(rule) == "TorchOptimizer(AdamW, learningRate=0.25)"
 
 
 def test_with_statistics_and_dropout():

@@ -127,7 +127,7 @@ _SPARSE = np.where(values(3, 4, seed=3) > 0, values(3, 4, seed=4), 0).astype(np.
 
 
 def _measured(op, expected) -> Record:
-    """Sources and results of the real framework (behaviour.md J)."""
+    """Sources and results of the real framework (evidence.md J)."""
     sources = [_ONE_TO_FOUR] * (1 if op in ONE else 2)
     want = np.array(expected, np.float32).reshape(1, 1, 2, 2)
     return Record(

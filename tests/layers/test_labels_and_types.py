@@ -1,4 +1,4 @@
-"""The label each factory gives its layer, and the types it says it supports (behaviour.md D.0, B.3)."""
+"""The label each factory gives its layer, and the types it says it supports (evidence.md D.0, B.3)."""
 
 from __future__ import annotations
 

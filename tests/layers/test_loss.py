@@ -109,7 +109,7 @@ def test_softmax_cross_entropy_is_torchs(smoothing):
 
 @pytest.mark.parametrize("kind", Kind)
 def test_the_gradient_is_that_of_the_value(kind):
-    """None differentiates the sum of its result, and mean is not the framework's "always sum" (behaviour.md E.3)."""
+    """None differentiates the sum of its result, and mean is not the framework's "always sum" (evidence.md E.3)."""
     y, t = both(kind, (2, 3, 4))
     gradients = {}
     for reduction in REDUCTIONS:

@@ -1,0 +1,60 @@
+"""The update as CUDA records it, its numbers in memory and its gradients in one place, against NumPy, on any machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch.engine.compiled import compiled_update
+from mlc_torch.engine.plan import Trained
+from mlc_torch.engine.updater import Updater
+from tests.graph.optimizer_bench import KINDS, PREPARATIONS, descriptor, gradients, starts
+from tests.graph.programs import cpu, tensor
+from tests.graph.reference_optimizers import Settings
+
+STEPS = 4
+
+
+class Recorded:
+    """An updater that reads its numbers from memory, and the memory its gradients lie in."""
+
+    def __init__(self, optimizer) -> None:
+        cells = [tensor(start.astype(np.float32))._cell for start in starts()]
+        for cell in cells:
+            cell.place(cpu(), writable=True)
+        self.updater = Updater(optimizer, [Trained(cell) for cell in cells], torch.device("cpu"))
+        self.updater.keep_numbers_in(torch.zeros(self.updater.number_count))
+        self.gradients = [torch.zeros(cell.shape) for cell in cells]
+
+    def begin(self, number: int) -> None:
+        for memory, given in zip(self.gradients, gradients(number), strict=True):
+            memory.copy_(torch.from_numpy(given))
+        self.updater.begin()
+
+
+def follows(recorded: Recorded, twin, update) -> None:
+    for number in range(STEPS):
+        recorded.begin(number)
+        update()
+        twin.step(gradients(number))
+        for got, want in zip(recorded.updater.params, twin.params, strict=True):
+            np.testing.assert_allclose(got.numpy(), want, rtol=2e-5, atol=2e-6, err_msg=f"step {number}")
+
+
+@pytest.mark.parametrize("preparation", PREPARATIONS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_the_formulas_with_numbers_in_memory(kind, preparation):
+    settings = PREPARATIONS[preparation]
+    recorded = Recorded(kind.make(descriptor(settings)))
+    follows(recorded, kind.twin(starts(), settings), lambda: recorded.updater.apply(recorded.gradients))
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[] if k.name == "adam" else pytest.mark.slow) for k in KINDS], ids=lambda k: k.name
+)
+def test_the_formulas_compiled(kind):
+    settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l2", scale=0.05)
+    recorded = Recorded(kind.make(descriptor(settings)))
+    recorded.updater.begin(advance=False)
+    follows(recorded, kind.twin(starts(), settings), compiled_update(recorded.updater, recorded.gradients))
