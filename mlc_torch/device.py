@@ -12,11 +12,16 @@ from mlc_torch.refusals import log, refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 
 
-def offered() -> list[torch.device]:
-    """The accelerators this process may use, best first. ``MLC_TORCH_DEVICE`` narrows the choice: ``cpu``, ``cuda:1``."""
+def _present() -> list[torch.device]:
     found = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     if torch.backends.mps.is_available():
         found.append(torch.device("mps", 0))
+    return found
+
+
+def offered() -> list[torch.device]:
+    """The accelerators this process may use, best first. ``MLC_TORCH_DEVICE`` narrows the choice: ``cpu``, ``cuda:1``."""
+    found = _present()
     allowed = os.environ.get("MLC_TORCH_DEVICE", "").strip()
     if not allowed:
         return found
@@ -30,8 +35,10 @@ def offered() -> list[torch.device]:
 def _best_gpu() -> torch.device:
     gpus = offered()
     if not gpus:
-        limited = os.environ.get("MLC_TORCH_DEVICE")
-        refuse("no GPU here: torch sees neither CUDA nor MPS" + (f" (MLC_TORCH_DEVICE={limited})" if limited else ""))
+        seen, limit = ", ".join(map(str, _present())), os.environ.get("MLC_TORCH_DEVICE")
+        if seen:
+            refuse(f"no GPU here: torch sees {seen}, which MLC_TORCH_DEVICE={limit} leaves out")
+        refuse("no GPU here: torch sees neither CUDA nor MPS")
     return gpus[0]
 
 

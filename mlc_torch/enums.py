@@ -62,7 +62,7 @@ class MLCEnum(enum.IntEnum, metaclass=_EnumType):
             raise TypeError(cls.__name__)
         if value not in cls._value2member_map_:
             refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
-        return cls(value)
+        return cls(int(value))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"

@@ -27,7 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("MLC_TORCH_DEVICE", "MLC_TORCH_STRICT"):
         if os.environ.get(name):
             _print(f"{name}={os.environ[name]}")
-    devices = [mlc.MLCDevice.cpu(), *(mlc.unwrap(mlc.MLCDevice(gpuDevices=[gpu])) for gpu in offered())]
+    try:
+        gpus = offered()
+    except mlc.MLCRefusal as why:
+        _print(f"\n{why}")
+        return 1
+    devices = [mlc.MLCDevice.cpu(), *(mlc.unwrap(mlc.MLCDevice(gpuDevices=[gpu])) for gpu in gpus)]
     for device in devices:
         _print(f"\n{device.torch_device}: {_hardware(device.torch_device)}")
         for line in _works(device):

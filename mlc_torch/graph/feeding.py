@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from mlc_torch.device import MLCDevice
 from mlc_torch.graph.nodes import Node
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import Cell, MLCTensorData
+from mlc_torch.tensor.cell import upload
 
 Data = Mapping[str, MLCTensorData]
 LINKED = "linked tensor"
@@ -129,3 +131,19 @@ def _check_indices(feed: Feed, value: torch.Tensor) -> None:
     if low < 0 or high >= feed.limit:  # type: ignore[operator]
         wrong = low if low < 0 else high
         refuse(f"the {feed.kind} {feed.name!r} holds the index {wrong}; indices run from 0 to {feed.limit - 1}")  # type: ignore[operator]
+
+
+def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
+    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
+    shape = (batch, *cell.shape[1:]) if batch else cell.shape
+    source, target = data.view(cell.dtype, shape), device.torch_device
+    if shape == cell.shape:
+        # On CUDA the copy to the device joins that of the other inputs when the graph runs.
+        cell.publish(source.clone() if target.type == "cuda" else upload(source, target), device)
+        return
+    full = cell.value if cell.value is not None and cell.value.device == target else None
+    if full is None:
+        full = source.new_zeros(cell.shape, device=target)
+    full = full.clone()
+    full[: shape[0]] = source.to(target)
+    cell.publish(full, device)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlc_torch.device import MLCDevice
 from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.graph.dot import dot_description
-from mlc_torch.graph.feeding import needed_bytes
+from mlc_torch.graph.feeding import needed_bytes, write
 from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.nodes import Node, handles, infer, unique_layers
 from mlc_torch.graph.picture import draw, svg
@@ -25,9 +25,8 @@ from mlc_torch.layers import (
     MLCTransposeLayer,
 )
 from mlc_torch.refusals import refuse
-from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor import Cell, MLCTensor, MLCTensorData
-from mlc_torch.tensor.cell import upload
+from mlc_torch.spelling import MLCObject, declare, has_quick_way, objc_only, prop
+from mlc_torch.tensor import Cell, MLCTensor
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -37,6 +36,7 @@ class MLCGraph(MLCObject):
     """A graph of layers. ``node`` adds one and gives its result tensor."""
 
     device = prop("MLCDevice?")
+    _quick: Mapping[str, Callable[..., Any]] = {}
 
     @declare("init()", "graph")
     def _create(cls):
@@ -183,6 +183,7 @@ class MLCGraph(MLCObject):
         f"bindAndWriteData({_BIND}, batchSize: Int, synchronous: Bool) -> Bool",
         "bindAndWriteData:forInputs:toDevice:batchSize:synchronous:",
     )
+    @has_quick_way
     def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
         """Names that stand in both dictionaries are bound; their data has been read when this returns."""
         pairs = [(name, tensor._cell, inputsData[name]) for name, tensor in inputTensors.items() if name in inputsData]
@@ -224,19 +225,3 @@ class MLCGraph(MLCObject):
         """
         with self._lock:
             return torch_module(self, loss)
-
-
-def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
-    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
-    shape = (batch, *cell.shape[1:]) if batch else cell.shape
-    source, target = data.view(cell.dtype, shape), device.torch_device
-    if shape == cell.shape:
-        # On CUDA the copy to the device joins that of the other inputs when the graph runs.
-        cell.publish(source.clone() if target.type == "cuda" else upload(source, target), device)
-        return
-    full = cell.value if cell.value is not None and cell.value.device == target else None
-    if full is None:
-        full = source.new_zeros(cell.shape, device=target)
-    full = full.clone()
-    full[: shape[0]] = source.to(target)
-    cell.publish(full, device)

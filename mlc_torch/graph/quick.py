@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.graph.completion import deliver
+from mlc_torch.graph.feeding import write
 from mlc_torch.refusals import MLCRefusal, answer
 from mlc_torch.tensor import MLCTensor, MLCTensorData
 from mlc_torch.tensor.cell import newest_change
@@ -26,18 +27,19 @@ TRAIN = "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:option
 _GROUPS = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
 _PHASE = frozenset({"batchSize", "options", "completionHandler"})
 _WHOLE = _PHASE | {*_GROUPS}
+_BIND = {"forInputs", "to", "synchronous"}
+_KINDS_OF_OPTIONS = (list, Run, type(None))
 
 
-def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str, Callable[[dict[str, Any]], Any]]:
-    """By the name of the member, what takes its labelled arguments and runs it, or answers ``NotImplemented``."""
+def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str, Callable[..., Any]]:
+    """By the name of the member, what takes its arguments and runs it, or answers ``NotImplemented``."""
     if session.prepared is None or session.plan.injected or any(f.limit is not None for f in session.feeds):
         return {}
-    if any(value.dim() != len(cell.shape) for cell, value in zip(session.readable, session.values, strict=True)):
-        return {}  # a program's own module gave a scalar, which has to be brought into shape
     ways = _Ways(graph, session, full)
     if not session.plan.differentiates:
         return {"execute": ways.execute}
     return {
+        "bindAndWriteData": ways.bind,
         "execute": ways.execute,
         "executeForward": ways.forward,
         "executeGradient": ways.gradient,
@@ -61,8 +63,8 @@ class _Ways:
 
     # The members
 
-    def execute(self, given: dict[str, Any]) -> Any:
-        if not self._is_ordinary(given, _WHOLE):
+    def execute(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        if args or not self._is_ordinary(given, _WHOLE):
             return NotImplemented
         for group in self.unfed:
             if given.get(group):
@@ -77,8 +79,24 @@ class _Ways:
             taken.append(found.view(*key) if view is None else view)
         return self._run(self.member, lambda: self._publish(self.again(taken)), given, self.result)
 
-    def forward(self, given: dict[str, Any]) -> Any:
-        if not self._is_ordinary(given, _PHASE):
+    def bind(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        device, tensors, (data, *more) = given.get("to"), given.get("forInputs"), args or (None,)
+        if device is not self.device or given.keys() != _BIND or type(given["synchronous"]) is not bool or more:
+            return NotImplemented
+        if type(data) is not dict or type(tensors) is not dict or data.keys() != tensors.keys():
+            return NotImplemented
+        for name, tensor in tensors.items():
+            found = data[name]
+            if type(tensor) is not MLCTensor or type(found) is not MLCTensorData:
+                return NotImplemented
+            if found._length < tensor._cell.nbytes:
+                return NotImplemented
+        for name, tensor in tensors.items():
+            write(tensor._cell, data[name], device, 0)
+        return True
+
+    def forward(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        if args or not self._is_ordinary(given, _PHASE):
             return NotImplemented
         taken = []
         for cell in self.cells:
@@ -93,17 +111,17 @@ class _Ways:
 
         return self._run("executeForward(batchSize:options:completionHandler:)", work, given, self.result)
 
-    def gradient(self, given: dict[str, Any]) -> Any:
+    def gradient(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         session = self.session
-        if not self._is_ordinary(given, _PHASE) or not session.went_forward or session.samples != self.full:
+        if args or not self._is_ordinary(given, _PHASE) or not session.went_forward or session.samples != self.full:
             return NotImplemented
         return self._run(
             "executeGradient(batchSize:options:completionHandler:)", lambda: session.gradient(()), given, None
         )
 
-    def update(self, given: dict[str, Any]) -> Any:
+    def update(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         session, updater = self.session, self.session.updater
-        if "batchSize" in given or updater is None or not session.has_gradients:
+        if args or "batchSize" in given or updater is None or not session.has_gradients:
             return NotImplemented
         if not self._is_ordinary({"batchSize": 0, **given}, _PHASE):
             return NotImplemented
@@ -117,6 +135,8 @@ class _Ways:
         tensor that waits to be filled."""
         batch, options, handler = given.get("batchSize"), given.get("options"), given.get("completionHandler")
         if type(batch) is not int or (batch != self.full and batch != 0) or not known.issuperset(given):
+            return False
+        if type(options) not in _KINDS_OF_OPTIONS:
             return False
         if options and not (self.on_cpu and options in (Run.synchronous, [Run.synchronous])):
             return False

@@ -23,7 +23,7 @@ class Found:
 
     shapes: list[Shape]
     nested: bool
-    """Whether they come in anything but a tensor or a tuple of several."""
+    """Whether they come in anything but a tensor or a tuple of several, or without a dimension."""
     rebinds: bool
     """Whether the module puts new tensors into its buffers instead of writing into them."""
 
@@ -121,5 +121,6 @@ def _run(
     flat = isinstance(made, torch.Tensor) or (
         isinstance(made, (tuple, list)) and len(made) > 1 and all(isinstance(m, torch.Tensor) for m in made)
     )
+    flat = flat and all(r.dim() for r in results)
     rebinds = any(m._buffers.get(name) is not b for m, name, b in before)
     return Found([(tuple(r.shape), r.dtype) for r in results], not flat, rebinds)

@@ -79,7 +79,10 @@ class TorchLayer(MLCLayer):
 
 
 class Adapter(nn.Module):
-    """Gives the tensors that ``module`` returns in a row, and writes buffers that it replaced back into their memory."""
+    """Gives the tensors that ``module`` returns in a row, a scalar as ML Compute's ``[1]``.
+
+    Buffers that the module replaced are written back into their memory.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -87,7 +90,7 @@ class Adapter(nn.Module):
 
     def forward(self, *sources: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         before = [(m, name, b) for m in self.module.modules() for name, b in m._buffers.items()]
-        made = tuple(tensors_in(self.module(*sources)))
+        made = tuple(t if t.dim() else t.reshape(1) for t in tensors_in(self.module(*sources)))
         for owner, name, buffer in before:
             now = owner._buffers.get(name)
             if now is not buffer and now is not None and buffer is not None:

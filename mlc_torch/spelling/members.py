@@ -67,7 +67,7 @@ def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
 def has_quick_way(function: Callable) -> Callable:
     """Mark a member whose object may hold, in ``_quick``, a way past the door for calls that ask for nothing special.
 
-    It stands there under the member's Swift name, is given the labelled arguments and answers ``NotImplemented`` where
+    It stands there under the member's Swift name, is given the arguments as they came and answers ``NotImplemented`` where
     the door has to be used after all.
     """
     function.__quick__ = True  # type: ignore[attr-defined]

@@ -74,11 +74,16 @@ class Overloads:
         given = ", ".join(["(unlabelled)"] * count + [f"{k}=" for k in keywords])
         spellings = dict.fromkeys(spell_call(d) for d in self.declarations)
         lines = "".join(f"\n  {self.title}{spelling}" for spelling in spellings)
-        known = {", ".join(d.signature.keywords): d.signature.keywords for d in self.declarations}
-        closest = difflib.get_close_matches(", ".join(keywords), known, 1, 0.0)
-        labels = ", ".join(f"{label}=" for label in known[closest[0]]) if closest else ""
-        hint = f"\nclosest: {self.title}({labels})" if labels else ""
+        closest = self._closest(count, keywords)
+        hint = f"\nclosest: {self.title}{spell_call(closest)}" if closest.signature.params else ""
         return f"{self.title}({given}) does not exist. There is:{lines}{hint}"
+
+    def _closest(self, count: int, keywords: tuple[str, ...]) -> Declaration:
+        """By the labels; where none were written, by the number of arguments."""
+        if not keywords:
+            return min(self.declarations, key=lambda d: abs(len(d.signature.params) - count))
+        known = {", ".join(d.signature.keywords): d for d in self.declarations}
+        return known[difflib.get_close_matches(", ".join(keywords), known, 1, 0.0)[0]]
 
     @property
     def title(self) -> str:
@@ -109,8 +114,8 @@ def swift_method(overloads: Overloads) -> Callable[..., Any]:
 
         def call(target: Any, /, *args: Any, **given: Any) -> Any:
             quick = target._quick.get(name)
-            if quick is not None and not args:
-                answer = quick(given)
+            if quick is not None:
+                answer = quick(args, given)
                 if answer is not NotImplemented:
                     return answer
             return overloads(target, args, given)

@@ -41,6 +41,14 @@ def test_the_doctor_names_versions_and_devices(capsys, monkeypatch):
         assert words in text
 
 
+def test_the_doctor_tells_of_a_device_that_is_none(capsys, monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_DEVICE", "quantum")
+    assert main(["doctor"]) == 1
+    assert capsys.readouterr().out.endswith(
+        "MLC_TORCH_DEVICE='quantum' names no device; use cpu, cuda, cuda:0 or mps\n"
+    )
+
+
 def test_the_doctor_says_plainly_what_failed(capsys, monkeypatch):
     def broken():
         raise RuntimeError("no such kernel\nand much more")

@@ -116,6 +116,22 @@ def test_wrong_labels_list_what_exists_and_the_closest(call):
         assert line in text
 
 
+@pytest.mark.parametrize(
+    ("call", "closest"),
+    [
+        (lambda: Crate(sise=1), "Crate(size=)"),
+        (lambda: Crate(shape=(1, 1), lable="x"), "Crate(shape=, [label=])"),
+        (lambda: Crate(1), "Crate(size=)"),
+        (lambda: Crate(size=1).put("x", "y", "z"), "Crate.put(thing, for_=)"),
+        (lambda: Crate(size=1).put("x", fore="y"), "Crate.put(thing, for_=)"),
+    ],
+)
+def test_the_closest_is_spelt_as_it_is_called(call, closest):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert str(error.value).endswith(f"\nclosest: {closest}")
+
+
 def test_the_error_for_a_method_names_the_method():
     with pytest.raises(
         TypeError, match=r"Crate.take\(start=\) does not exist(.|\n)*Crate.take\(from_=, in_=, \[count=\]\)"

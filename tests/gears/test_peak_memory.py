@@ -9,5 +9,8 @@ from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS
 
 
 def test_peak_memory_of_a_resnet(torch_device):
-    found = compare(replace(WORKLOADS["ResNet-20"], shape=(8, 3, 32, 32)), torch_device)
+    workload = WORKLOADS["ResNet-20"]
+    if torch_device.type == "cpu":
+        workload = replace(workload, shape=(8, 3, 32, 32))  # enough to tell; a GPU's allocator only counts large blocks
+    found = compare(workload, torch_device)
     assert found[ONE_CALL] <= 1.1 * found[HAND_WRITTEN], found

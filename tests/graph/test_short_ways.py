@@ -33,7 +33,13 @@ def running():
     graph, plain = (training_graph(n, MLCDevice.cpu()) for n in (network, other))
     step(graph, batch(network, 0))
     _by_the_door(plain, batch(other, 0))
-    assert set(graph._quick) == {"execute", "executeForward", "executeGradient", "executeOptimizerUpdate"}
+    assert set(graph._quick) == {
+        "bindAndWriteData",
+        "execute",
+        "executeForward",
+        "executeGradient",
+        "executeOptimizerUpdate",
+    }
     return graph, network, plain, other
 
 
@@ -54,15 +60,46 @@ def test_the_numbers_are_those_of_the_ordinary_way(running):
     assert _same(network, other)
 
 
+def _tensors(graph, network):
+    return {"x": network.source, "y": type(network.source)._of(next(iter(graph._labels.values())))}
+
+
+def test_binding_too(running):
+    graph, network, *_ = running
+    tensors, given = _tensors(graph, network), batch(network, 7)
+    assert graph._quick["bindAndWriteData"]((given,), {"forInputs": tensors, "to": graph.device, "synchronous": True})
+    np.testing.assert_array_equal(array(network.source).ravel(), np.frombuffer(given["x"].bytes, np.float32))
+
+
+@pytest.mark.parametrize("spoil", ["short", "name", "type", "device", "flag"])
+def test_what_cannot_be_bound_is_told_at_the_door(running, spoil):
+    graph, network, *_ = running
+    given, tensors = dict(batch(network, 1)), _tensors(graph, network)
+    assert graph.bindAndWriteData(batch(network, 0), forInputs=tensors, to=graph.device, synchronous=True)
+    before = array(network.source)
+    if spoil == "short":
+        given["x"] = data(values(1))
+    elif spoil == "name":
+        given["z"] = given.pop("x")
+    elif spoil == "type":
+        given["x"] = 5
+    device, flag = (None if spoil == "device" else graph.device), ("no" if spoil == "flag" else True)
+    if spoil in ("type", "device", "flag"):
+        with pytest.raises(TypeError):
+            graph.bindAndWriteData(given, forInputs=tensors, to=device, synchronous=flag)
+    else:
+        assert graph.bindAndWriteData(given, forInputs=tensors, to=device, synchronous=flag) is (spoil == "name")
+    np.testing.assert_array_equal(array(network.source), before)
+
+
 def test_the_phases_too(running):
     graph, network, plain, other = running
     for made, its in ((graph, network), (plain, other)):
-        labels = type(its.source)._of(next(iter(made._labels.values())))
-        tensors = {"x": its.source, "y": labels}
+        tensors = _tensors(made, its)
         for number in range(3):
             if made is plain:
                 made._quick = {}
-            assert made.bindAndWriteData(batch(its, number), forInputs=tensors, to=MLCDevice.cpu(), synchronous=True)
+            assert made.bindAndWriteData(batch(its, number), forInputs=tensors, to=made.device, synchronous=True)
             assert made.executeForward(batchSize=0)
             assert made.executeGradient(batchSize=0)
             gradient = made.gradientData(forParameter=its.parameters[0], layer=made.layers[0])
