@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from typing import Any, NoReturn
 
@@ -24,8 +24,10 @@ from mlc_torch.graph.nodes import Node, check, in_order, unique_layers
 from mlc_torch.graph.planner import Wishes, make_plan
 from mlc_torch.graph.profile import Profile
 from mlc_torch.graph.sequences import with_lengths
+from mlc_torch.graph.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.spelling import declare
 from mlc_torch.tensor import Cell, MLCTensor
 from mlc_torch.tensor.cell import newest_change
 
@@ -104,7 +106,8 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             self._changed()
         return True
 
-    def _declare_outputs(self, outputs: Mapping[str, MLCTensor]) -> bool:
+    @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
+    def _add_outputs(self, outputs):
         with self._lock:
             self._outputs |= {name: t._cell for name, t in outputs.items()}
             self._changed()
@@ -112,14 +115,14 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     # Compiling
 
-    def _compile(
-        self,
-        options: Compile,
-        device: MLCDevice,
-        inputTensors: Mapping[str, MLCTensor] | None,
-        inputTensorsData: Data | None,
-        use_inductor: bool,
-    ) -> bool:
+    @declare(f"compile({COMPILE}) -> Bool", "compileWithOptions:device:")
+    @declare(
+        f"compile({COMPILE}, inputTensors: {TENSORS}?, inputTensorsData: {DATA}?) -> Bool",
+        "compileWithOptions:device:inputTensors:inputTensorsData:",
+    )
+    @declare(f"compile({COMPILE}, use_inductor: Bool) -> Bool", ours=True)
+    def _compile(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
+        """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
         with self._lock:
             there = ExecutableGraph._all_nodes(self)
             nodes = self._nodes_to_run(there)
@@ -129,7 +132,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 check(node)
             for name, tensor in (inputTensors or {}).items():
                 if name in (inputTensorsData or {}):
-                    tensor._cell.upload(inputTensorsData[name], device)  # type: ignore[index]
+                    tensor._cell.upload(inputTensorsData[name], device)
             for layer in unique_layers(nodes):
                 for cell in (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells):
                     cell.place(device, writable=True)
@@ -142,6 +145,13 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             self._changed()
             if self._missing() is None:
                 self._ready()
+        return True
+
+    def _link_with(self, graphs: Sequence[ExecutableGraph]) -> bool:
+        for graph in (self, *graphs):
+            with graph._lock:
+                graph._linked = [g for g in (self, *graphs) if g is not graph]
+                graph._changed()
         return True
 
     def _take_up(self, device: MLCDevice) -> None:
@@ -203,9 +213,13 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         debugged = bool(self._options & Compile.debugLayers)
         readable = list(self._outputs.values())
         readable += [c for n in nodes if debugged and n.layer._isDebuggingEnabled for c in n.results]
-        read_elsewhere = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
-        readable += [c for n in nodes for c in n.results if id(c) in read_elsewhere]
+        readable += self._exported(nodes)
         return Wishes(readable=[*readable, self._result_cell(nodes)], linked=self._linked_results())
+
+    def _exported(self, nodes: list[Node]) -> list[Cell]:
+        """Results of this graph that linked graphs read."""
+        read = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
+        return [c for n in nodes for c in n.results if id(c) in read]
 
     def _result_cell(self, nodes: list[Node]) -> Cell:
         """What the completion handler gets."""

@@ -98,7 +98,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
 def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int | None) -> torch.Tensor:
     cell, axis = feed.cell, feed.batch_axis
     if found is None:
-        value = cell.value if cell.value is not None else cell.host_view()
+        value = cell.current()
         if value is None and feed.kind == LINKED:
             refuse(f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first")
         if value is None:

@@ -144,6 +144,39 @@ class GradientGraph(ExecutableGraph):
                 self._changed()
         return MLCTensor._of(known[1])
 
+    def _injected(self, session: Session, full: int, batch: int, turn: int) -> list[torch.Tensor]:
+        """The gradients from outside: what users bound, and what linked graphs computed."""
+        gradients = []
+        for slot in session.plan.injected:
+            cell = session.plan.cells[slot]
+            shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
+            parts = []
+            user = self._user_gradients.get(id(cell))
+            if user is not None:
+                value = user[1].current()
+                if value is None:
+                    refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
+                parts.append(value.to(session.plan.device))
+            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell, turn)]
+            total = parts[0][: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=session.plan.device)
+            for part in parts[1:]:
+                total = total + part[: shape[0]]
+            gradients.append(total)
+        return gradients
+
+    def _linked_gradients(self, cell: Cell, turn: int) -> list[torch.Tensor]:
+        """The gradients of one of our results in the graphs that read it; they have to have gone back since ``turn``."""
+        readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
+        lasts = [g._last for g in readers if g._last is not None]
+        there = [last for last in lasts if last.has_gradients and last.turn > turn]
+        if readers and not there:
+            refuse(
+                f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
+                "the linked graph that reads it first"
+            )
+        gradients = [last.gradient_of(last.plan.slots[id(cell)]) for last in there if id(cell) in last.plan.slots]
+        return [g for g in gradients if g is not None]
+
     @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
     def _stop_gradient(self, tensors):
         """No gradient flows back through these tensors, from the next compile on."""

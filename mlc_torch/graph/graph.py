@@ -18,6 +18,7 @@ from mlc_torch.layers import (
     MLCConcatenationLayer,
     MLCGatherLayer,
     MLCLayer,
+    MLCLossLayer,
     MLCReshapeLayer,
     MLCScatterLayer,
     MLCSelectionLayer,
@@ -49,6 +50,9 @@ class MLCGraph(MLCObject):
     def _all_nodes(self) -> list[Node]:
         """Every node this graph runs, in order."""
         return self._nodes
+
+    def _is_loss(self, layer: MLCLayer) -> bool:
+        return isinstance(layer, MLCLossLayer)
 
     @prop("[MLCLayer]")
     def layers(self):

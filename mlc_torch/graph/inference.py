@@ -6,22 +6,17 @@ from collections.abc import Mapping
 
 from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.asynchronous import awaited
 from mlc_torch.graph.executable import ExecutableGraph
 from mlc_torch.graph.feeding import take
 from mlc_torch.graph.nodes import Node
 from mlc_torch.graph.quick import INFER, quick_ways
-from mlc_torch.layers import MLCLossLayer
+from mlc_torch.graph.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, has_quick_way, prop
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
-_DATA = "[String : MLCTensorData]"
-_TENSORS = "[String : MLCTensor]"
-_LABELS = f"lossLabelsData: {_DATA}?, lossLabelWeightsData: {_DATA}?"
-_HOW = "batchSize: Int, options: MLCExecutionOptions = [], completionHandler: MLCGraphCompletionHandler? = nil) -> Bool"
-_COMPILE = "options: MLCGraphCompilationOptions = [], device: MLCDevice"
+_HOW = f"batchSize: Int, {OPTIONS}, {HANDLER}"
 
 
 class MLCInferenceGraph(ExecutableGraph):
@@ -31,36 +26,18 @@ class MLCInferenceGraph(ExecutableGraph):
     def _create(cls, graphObjects):
         return cls._over(graphObjects)
 
-    @declare(f"addInputs(_ inputs: {_TENSORS}) -> Bool", "addInputs:")
+    @declare(f"addInputs(_ inputs: {TENSORS}) -> Bool", "addInputs:")
     @declare(
-        f"addInputs(_ inputs: {_TENSORS}, lossLabels: {_TENSORS}?, lossLabelWeights: {_TENSORS}?) -> Bool",
+        f"addInputs(_ inputs: {TENSORS}, lossLabels: {TENSORS}?, lossLabelWeights: {TENSORS}?) -> Bool",
         "addInputs:lossLabels:lossLabelWeights:",
     )
     def _add_inputs(self, inputs, lossLabels=None, lossLabelWeights=None):
         return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
 
-    @declare(f"addOutputs(_ outputs: {_TENSORS}) -> Bool", "addOutputs:")
-    def _add_outputs(self, outputs):
-        return self._declare_outputs(outputs)
-
-    @declare(f"compile({_COMPILE}) -> Bool", "compileWithOptions:device:")
-    @declare(
-        f"compile({_COMPILE}, inputTensors: {_TENSORS}?, inputTensorsData: {_DATA}?) -> Bool",
-        "compileWithOptions:device:inputTensors:inputTensorsData:",
-    )
-    @declare(f"compile({_COMPILE}, use_inductor: Bool) -> Bool", ours=True)
-    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
-        """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
-        return self._compile(options, device, inputTensors, inputTensorsData, use_inductor)
-
     @declare("link(with graphs: [MLCInferenceGraph]) -> Bool", "linkWithGraphs:")
     def _link(self, graphs):
         """Tensors that one of the graphs computes and another reads carry their value across."""
-        for graph in (self, *graphs):
-            with graph._lock:
-                graph._linked = [g for g in (self, *graphs) if g is not graph]
-                graph._changed()
-        return True
+        return self._link_with(graphs)
 
     @prop("Int")
     def deviceMemorySize(self):
@@ -71,17 +48,17 @@ class MLCInferenceGraph(ExecutableGraph):
 
     # Running
 
-    @declare(f"execute(inputsData: {_DATA}, {_HOW}", "executeWithInputsData:batchSize:options:completionHandler:")
+    @declare(f"execute(inputsData: {DATA}, {_HOW}", "executeWithInputsData:batchSize:options:completionHandler:")
     @declare(
-        f"execute(inputsData: {_DATA}, outputsData: {_DATA}?, {_HOW}",
+        f"execute(inputsData: {DATA}, outputsData: {DATA}?, {_HOW}",
         "executeWithInputsData:outputsData:batchSize:options:completionHandler:",
     )
     @declare(
-        f"execute(inputsData: {_DATA}, {_LABELS}, {_HOW}",
+        f"execute(inputsData: {DATA}, {LABELS_DATA}, {_HOW}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:",
     )
     @declare(
-        f"execute(inputsData: {_DATA}, {_LABELS}, outputsData: {_DATA}?, {_HOW}",
+        f"execute(inputsData: {DATA}, {LABELS_DATA}, outputsData: {DATA}?, {_HOW}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
     @has_quick_way
@@ -113,9 +90,9 @@ class MLCInferenceGraph(ExecutableGraph):
         return self._execute(INFER, options, completionHandler, work)
 
     @declare(
-        f"async execute(inputsData: {_DATA}, lossLabelsData: {_DATA}? = nil, lossLabelWeightsData: {_DATA}? = nil, "
-        f"outputsData: {_DATA}? = nil, batchSize: Int, options: MLCExecutionOptions = []) "
-        "-> (result: MLCTensor?, executionTime: TimeInterval)"
+        f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "
+        f"outputsData: {DATA}? = nil, batchSize: Int, {OPTIONS}) "
+        f"{TIMED}"
     )
     def _run_async(self, inputsData, batchSize, options=Run(0), **data):
         return awaited(self._run, inputsData=inputsData, batchSize=batchSize, options=options, **data)
@@ -133,8 +110,7 @@ class MLCInferenceGraph(ExecutableGraph):
         return [
             node
             for node in nodes
-            if not isinstance(node.layer, MLCLossLayer)
-            or all(id(c) in declared or c.host is not None for c in node.labels)
+            if not self._is_loss(node.layer) or all(id(c) in declared or c.host is not None for c in node.labels)
         ]
 
     def to_module(self, *, loss: bool = False) -> SharedGraphModule:

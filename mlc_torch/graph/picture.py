@@ -68,7 +68,7 @@ def picture_of(graph: MLCGraph) -> Picture:
                 if tail not in boxes:
                     boxes[tail] = _outer(tail, cell, node, *names.get(id(cell), ("", "")))
             edges.append(Edge(tail, here, shape_text(cell), id(cell) in stopped))
-        boxes[here] = _inner(here, node, getattr(graph, "_lossLayer", None))
+        boxes[here] = _inner(here, node, graph._is_loss(node.layer))
     for cell, name in _outputs(nodes, names):
         key = f"o{cell.tensor_id}"
         boxes[key] = Box(key, "output", name, (shape_text(cell),), f"output {cell.label}, {_type(cell)}")
@@ -85,9 +85,9 @@ def _outer(key: str, cell: Cell, reader: Node, kind: str, name: str) -> Box:
     return Box(key, kind, name or cell.label, (kind, shape_text(cell)), f"{kind} {cell.label}, {_type(cell)}")
 
 
-def _inner(key: str, node: Node, own_loss: object) -> Box:
+def _inner(key: str, node: Node, is_loss: bool) -> Box:
     layer = node.layer
-    kind = "loss" if isinstance(layer, MLCLossLayer) or layer is own_loss else "layer"
+    kind = "loss" if is_loss else "layer"
     shapes = "  ".join(shape_text(c) for c in node.results)
     name, words = type(layer).__name__, ", ".join(layer._brief())
     details = [name, *([_cut(words)] if words else []), shapes]

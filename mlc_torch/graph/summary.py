@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from mlc_torch.engine.session import Session
 from mlc_torch.graph.nodes import Node, producers, unique_layers
 from mlc_torch.graph.table import Table, in_bytes
-from mlc_torch.layers import MLCLayer, MLCLossLayer
 from mlc_torch.tensor import Cell
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Summary(Table):
             )
         notes.append(("results", f"{len(results)} ({in_bytes(self.result_bytes)})"))
         notes += _declared(graph)
-        notes += [("loss", repr(layer)) for layer in layers if _is_loss(graph, layer)]
+        notes += [("loss", repr(layer)) for layer in layers if graph._is_loss(layer)]
         notes += _training(graph, session)
         device = graph._device
         notes.append(("device", "none yet" if device is None else str(device.torch_device)))
@@ -96,10 +95,6 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]]) -> list[t
 
 def elements(cell: Cell) -> int:
     return math.prod(cell.shape)
-
-
-def _is_loss(graph: Any, layer: MLCLayer) -> bool:
-    return isinstance(layer, MLCLossLayer) or layer is getattr(graph, "_lossLayer", None)
 
 
 def _declared(graph: MLCGraph) -> list[tuple[str, str]]:

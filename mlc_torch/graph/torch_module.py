@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mlc_torch.engine.as_module import Call, SharedGraphModule, as_module, attribute_names
 from mlc_torch.graph.feeding import batch_axes, declared_batch
 from mlc_torch.graph.nodes import Node, producers, unique_layers
-from mlc_torch.layers import MLCLossLayer, MLCSplitLayer
+from mlc_torch.layers import MLCSplitLayer
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import Cell
 
@@ -27,7 +27,7 @@ def torch_module(graph: MLCGraph, loss: bool) -> SharedGraphModule:
     """What ``MLCGraph.to_module`` gives."""
     every = graph._all_nodes()
     names = layer_names(every)
-    nodes = [n for n in every if loss or not _is_loss(graph, n)]
+    nodes = [n for n in every if loss or not graph._is_loss(n.layer)]
     if not nodes:
         refuse("the graph has no layers")
     trained = _trained(graph)
@@ -52,10 +52,6 @@ def torch_module(graph: MLCGraph, loss: bool) -> SharedGraphModule:
         graph._stopped_cells(),
         type(graph).__name__,
     )
-
-
-def _is_loss(graph: MLCGraph, node: Node) -> bool:
-    return isinstance(node.layer, MLCLossLayer) or node.layer is _told(graph, "_lossLayer", None)
 
 
 def _told(graph: Any, name: str, otherwise: Any) -> Any:

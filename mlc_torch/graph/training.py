@@ -6,8 +6,6 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
@@ -19,7 +17,8 @@ from mlc_torch.graph.loss_node import own_loss_node
 from mlc_torch.graph.nodes import Node, reached, unique_layers
 from mlc_torch.graph.planner import Wishes, updatable
 from mlc_torch.graph.quick import TRAIN, quick_ways
-from mlc_torch.layers import MLCLossLayer
+from mlc_torch.graph.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
+from mlc_torch.layers import MLCLayer, MLCLossLayer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.spelling import declare, has_quick_way, objc_only, prop
@@ -28,13 +27,6 @@ from mlc_torch.tensor.cell import newest_change
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
 _INFERS = Run.forwardForInference.value
-_DATA = "[String : MLCTensorData]"
-_TENSORS = "[String : MLCTensor]"
-_LABELS = f"lossLabelsData: {_DATA}?, lossLabelWeightsData: {_DATA}?"
-_OPTIONS = "options: MLCExecutionOptions = []"
-_HANDLER = "completionHandler: MLCGraphCompletionHandler? = nil) -> Bool"
-_TIMED = "-> (result: MLCTensor?, executionTime: TimeInterval)"
-_COMPILE = "options: MLCGraphCompilationOptions = [], device: MLCDevice"
 
 _turns = itertools.count(1)
 """In which order forward passes were run, over all graphs."""
@@ -93,23 +85,22 @@ class MLCTrainingGraph(GradientGraph):
         own = own_loss_node(self._lossLayer, nodes, self._labels, self._label_weights, self._loss_cells)
         return nodes if own is None else [*nodes, own]
 
+    def _is_loss(self, layer: MLCLayer) -> bool:
+        return layer is self._lossLayer or super()._is_loss(layer)
+
     @prop("[MLCLayer]")
     def layers(self):
         """Each layer once, in the order of addition; the loss layer is the last."""
         own = [] if self._lossLayer is None else [self._lossLayer]
         return [x for x in unique_layers(super()._all_nodes()) if x is not self._lossLayer] + own
 
-    @declare(f"addInputs(_ inputs: {_TENSORS}, lossLabels: {_TENSORS}?) -> Bool", "addInputs:lossLabels:")
+    @declare(f"addInputs(_ inputs: {TENSORS}, lossLabels: {TENSORS}?) -> Bool", "addInputs:lossLabels:")
     @declare(
-        f"addInputs(_ inputs: {_TENSORS}, lossLabels: {_TENSORS}?, lossLabelWeights: {_TENSORS}?) -> Bool",
+        f"addInputs(_ inputs: {TENSORS}, lossLabels: {TENSORS}?, lossLabelWeights: {TENSORS}?) -> Bool",
         "addInputs:lossLabels:lossLabelWeights:",
     )
     def _add_inputs(self, inputs, lossLabels, lossLabelWeights=None):
         return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
-
-    @declare(f"addOutputs(_ outputs: {_TENSORS}) -> Bool", "addOutputs:")
-    def _add_outputs(self, outputs):
-        return self._declare_outputs(outputs)
 
     @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
     def _set_training_tensors(self, parameters):
@@ -127,16 +118,6 @@ class MLCTrainingGraph(GradientGraph):
         return tensor._bind_optimizer(data, deviceData)
 
     # Compiling
-
-    @declare(f"compile({_COMPILE}) -> Bool", "compileWithOptions:device:")
-    @declare(
-        f"compile({_COMPILE}, inputTensors: {_TENSORS}?, inputTensorsData: {_DATA}?) -> Bool",
-        "compileWithOptions:device:inputTensors:inputTensorsData:",
-    )
-    @declare(f"compile({_COMPILE}, use_inductor: Bool) -> Bool", ours=True)
-    def _compile_graph(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
-        """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
-        return self._compile(options, device, inputTensors, inputTensorsData, use_inductor)
 
     def _take_up(self, device):
         self._stopped, self._trained_tensors, self._last = list(self._to_stop), list(self._to_train), None
@@ -164,16 +145,12 @@ class MLCTrainingGraph(GradientGraph):
         for graph in (self, *graphs):
             if graph._options is None or not graph._options & Compile.linkGraphs:
                 refuse("every graph must be compiled with the option linkGraphs before it is linked")
-        for graph in (self, *graphs):
-            with graph._lock:
-                graph._linked = [g for g in (self, *graphs) if g is not graph]
-                graph._changed()
-        return True
+        return self._link_with(graphs)
 
     def _nodes_to_run(self, nodes: list[Node], variant: str = "") -> list[Node]:
         nodes = self._with_own_loss(nodes)
         if variant == PREDICT:
-            return [n for n in nodes if not isinstance(n.layer, MLCLossLayer) and n.layer is not self._lossLayer]
+            return [n for n in nodes if not self._is_loss(n.layer)]
         return nodes
 
     def _missing(self, variant: str = "") -> str | None:
@@ -190,14 +167,13 @@ class MLCTrainingGraph(GradientGraph):
         wishes = super()._wishes(nodes, variant)
         if variant == PREDICT:
             return wishes
-        exported = self._exported(nodes)
         asked = list(self._asked.values())
         inputs = list(self._inputs.values()) if self._options & Compile.computeAllGradients else []
         if self._options & Compile.debugLayers:
             asked += [c for n in nodes if n.layer._isDebuggingEnabled for c in (*n.sources, *n.results)]
         imported = [c for n in nodes for c in n.reads if id(c) in wishes.linked]
-        wishes.losses = [n.results[0] for n in nodes if isinstance(n.layer, MLCLossLayer) or n.layer is self._lossLayer]
-        wishes.injected = [cell for cell, _ in self._user_gradients.values()] + exported
+        wishes.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
+        wishes.injected = [cell for cell, _ in self._user_gradients.values()] + self._exported(nodes)
         wishes.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
         wishes.stopped = self._stopped
         wishes.trained_tensors = [(p._tensor._cell, p._isUpdatable) for p in self._trained_tensors]
@@ -209,14 +185,9 @@ class MLCTrainingGraph(GradientGraph):
         wishes.hooks, wishes.trains = hooks, True
         return wishes
 
-    def _exported(self, nodes: list[Node]) -> list[Cell]:
-        """Results of this graph that linked graphs read: their gradient comes from there."""
-        read = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
-        return [c for n in nodes for c in n.results if id(c) in read]
-
     def _result_cell(self, nodes: list[Node]) -> Cell:
         """The own loss, else the last loss added, else the last node."""
-        losses = [n for n in nodes if isinstance(n.layer, MLCLossLayer) or n.layer is self._lossLayer]
+        losses = [n for n in nodes if self._is_loss(n.layer)]
         return (losses or nodes)[-1].results[0]
 
     def _optimizer_for(self, variant: str):
@@ -245,11 +216,11 @@ class MLCTrainingGraph(GradientGraph):
     # Running
 
     @declare(
-        f"execute(inputsData: {_DATA}, {_LABELS}, batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        f"execute(inputsData: {DATA}, {LABELS_DATA}, batchSize: Int, {OPTIONS}, {HANDLER}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:",
     )
     @declare(
-        f"execute(inputsData: {_DATA}, {_LABELS}, outputsData: {_DATA}?, batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        f"execute(inputsData: {DATA}, {LABELS_DATA}, outputsData: {DATA}?, batchSize: Int, {OPTIONS}, {HANDLER}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
     @has_quick_way
@@ -293,11 +264,11 @@ class MLCTrainingGraph(GradientGraph):
         return self._execute(TRAIN, options, completionHandler, work)
 
     @declare(
-        f"executeForward(batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        f"executeForward(batchSize: Int, {OPTIONS}, {HANDLER}",
         "executeForwardWithBatchSize:options:completionHandler:",
     )
     @declare(
-        f"executeForward(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
+        f"executeForward(batchSize: Int, {OPTIONS}, outputsData: {DATA}?, {HANDLER}",
         "executeForwardWithBatchSize:options:outputsData:completionHandler:",
     )
     @has_quick_way
@@ -327,11 +298,11 @@ class MLCTrainingGraph(GradientGraph):
         return self._execute("executeForward(batchSize:options:completionHandler:)", options, completionHandler, work)
 
     @declare(
-        f"executeGradient(batchSize: Int, {_OPTIONS}, {_HANDLER}",
+        f"executeGradient(batchSize: Int, {OPTIONS}, {HANDLER}",
         "executeGradientWithBatchSize:options:completionHandler:",
     )
     @declare(
-        f"executeGradient(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}?, {_HANDLER}",
+        f"executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}?, {HANDLER}",
         "executeGradientWithBatchSize:options:outputsData:completionHandler:",
     )
     @has_quick_way
@@ -360,7 +331,7 @@ class MLCTrainingGraph(GradientGraph):
 
         return self._execute("executeGradient(batchSize:options:completionHandler:)", options, completionHandler, work)
 
-    @declare(f"executeOptimizerUpdate({_OPTIONS}, {_HANDLER}", "executeOptimizerUpdateWithOptions:completionHandler:")
+    @declare(f"executeOptimizerUpdate({OPTIONS}, {HANDLER}", "executeOptimizerUpdateWithOptions:completionHandler:")
     @has_quick_way
     def _update(self, options=Run(0), completionHandler=None):
         """Apply the optimizer to the gradients of the last ``executeGradient``."""
@@ -378,8 +349,8 @@ class MLCTrainingGraph(GradientGraph):
         return self._execute("executeOptimizerUpdate(options:completionHandler:)", options, completionHandler, work)
 
     @declare(
-        f"async execute(inputsData: {_DATA}, lossLabelsData: {_DATA}? = nil, lossLabelWeightsData: {_DATA}? = nil, "
-        f"outputsData: {_DATA}? = nil, batchSize: Int, {_OPTIONS}) {_TIMED}",
+        f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "
+        f"outputsData: {DATA}? = nil, batchSize: Int, {OPTIONS}) {TIMED}",
         ours=True,
     )
     def _run_async(self, inputsData, batchSize, lossLabelsData=None, lossLabelWeightsData=None, **more):
@@ -392,15 +363,15 @@ class MLCTrainingGraph(GradientGraph):
             **more,
         )
 
-    @declare(f"async executeForward(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}? = nil) {_TIMED}")
+    @declare(f"async executeForward(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) {TIMED}")
     def _forward_async(self, batchSize, **more):
         return awaited(self._forward, batchSize=batchSize, **more)
 
-    @declare(f"async executeGradient(batchSize: Int, {_OPTIONS}, outputsData: {_DATA}? = nil) -> TimeInterval")
+    @declare(f"async executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) -> TimeInterval")
     def _gradient_async(self, batchSize, **more):
         return awaited_time(self._gradient, batchSize=batchSize, **more)
 
-    @declare(f"async executeOptimizerUpdate({_OPTIONS}) -> TimeInterval")
+    @declare(f"async executeOptimizerUpdate({OPTIONS}) -> TimeInterval")
     def _update_async(self, **more):
         return awaited_time(self._update, **more)
 
@@ -416,39 +387,6 @@ class MLCTrainingGraph(GradientGraph):
 
     def _broke_off(self):
         self._last = None
-
-    def _injected(self, session, full: int, batch: int, turn: int) -> list[torch.Tensor]:
-        """The gradients from outside: what users bound, and what linked graphs computed."""
-        gradients = []
-        for slot in session.plan.injected:
-            cell = session.plan.cells[slot]
-            shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
-            parts = []
-            user = self._user_gradients.get(id(cell))
-            if user is not None:
-                value = user[1].value if user[1].value is not None else user[1].host_view()
-                if value is None:
-                    refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
-                parts.append(value.to(session.plan.device))
-            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell, turn)]
-            total = parts[0][: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=session.plan.device)
-            for part in parts[1:]:
-                total = total + part[: shape[0]]
-            gradients.append(total)
-        return gradients
-
-    def _linked_gradients(self, cell: Cell, turn: int) -> list[torch.Tensor]:
-        """The gradients of one of our results in the graphs that read it; they have to have gone back since ``turn``."""
-        readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
-        lasts = [g._last for g in readers if g._last is not None]
-        there = [last for last in lasts if last.has_gradients and last.turn > turn]
-        if readers and not there:
-            refuse(
-                f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
-                "the linked graph that reads it first"
-            )
-        gradients = [last.gradient_of(last.plan.slots[id(cell)]) for last in there if id(cell) in last.plan.slots]
-        return [g for g in gradients if g is not None]
 
     def _keep_short_ways(self, session: Session, full: int) -> None:
         if not self._quick and session.plan.differentiates and session is self._sessions.get("") and not self._linked:
