@@ -36,15 +36,15 @@ class _YX(NamedTuple):
 
 class _EnumType(_enum.EnumMeta):
     @overload  # type: ignore[override]
-    def __call__(cls: type[_T], value: int, names: None = None) -> _T: ...
+    def __call__(cls: type[_T], value: _Int, names: None = None) -> _T: ...
     @overload
-    def __call__(cls: type[_T], *, rawValue: int) -> _T | None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __call__(cls: type[_T], *, rawValue: _Int) -> _T | None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 class _OptionSetType(_enum.EnumMeta):
     @overload  # type: ignore[override]
-    def __call__(cls: type[_T], value: int, names: None = None) -> _T: ...
+    def __call__(cls: type[_T], value: _Int | Sequence[_T] = ..., names: None = None) -> _T: ...
     @overload
-    def __call__(cls: type[_T], *, rawValue: int) -> _T: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __call__(cls: type[_T], *, rawValue: _Int) -> _T: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 class _Object: ...
 
@@ -207,9 +207,9 @@ class MLCActivationType(_enum.IntEnum, metaclass=_EnumType):
     hardSwish = 19
     clamp = 20
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -300,9 +300,9 @@ class MLCArithmeticOperation(_enum.IntEnum, metaclass=_EnumType):
     min = 28
     max = 29
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -359,9 +359,9 @@ class MLCComparisonOperation(_enum.IntEnum, metaclass=_EnumType):
     logicalNOR = 10
     logicalXOR = 11
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -465,9 +465,9 @@ class MLCConvolutionType(_enum.IntEnum, metaclass=_EnumType):
     transposed = 1
     depthwise = 2
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -484,9 +484,9 @@ class MLCDataType(_enum.IntEnum, metaclass=_EnumType):
     int8 = 8
     uint8 = 9
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
 
@@ -531,9 +531,9 @@ class MLCDeviceType(_enum.IntEnum, metaclass=_EnumType):
     any = 2
     ane = 3
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
 
@@ -586,9 +586,9 @@ class MLCExecutionOptions(_enum.IntFlag, metaclass=_OptionSetType):
     forwardForInference = 8
     perLayerProfiling = 16
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int | Sequence[Self] = ...) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self: ...
+    def __new__(cls, *, rawValue: _Int) -> Self: ...
     @property
     def rawValue(self) -> int: ...
 
@@ -619,9 +619,9 @@ class MLCGradientClippingType(_enum.IntEnum, metaclass=_EnumType):
     byNorm = 1
     byGlobalNorm = 2
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -696,9 +696,9 @@ class MLCGraphCompilationOptions(_enum.IntFlag, metaclass=_OptionSetType):
     linkGraphs = 4
     computeAllGradients = 8
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int | Sequence[Self] = ...) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self: ...
+    def __new__(cls, *, rawValue: _Int) -> Self: ...
     @property
     def rawValue(self) -> int: ...
 
@@ -875,9 +875,9 @@ class MLCLSTMResultMode(_enum.IntEnum, metaclass=_EnumType):
     output = 0
     outputAndStates = 1
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -1063,9 +1063,9 @@ class MLCLossType(_enum.IntEnum, metaclass=_EnumType):
     cosineDistance = 7
     log = 8
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -1231,9 +1231,9 @@ class MLCPaddingType(_enum.IntEnum, metaclass=_EnumType):
     symmetric = 2
     constant = 3
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -1326,9 +1326,9 @@ class MLCRandomInitializerType(_enum.IntEnum, metaclass=_EnumType):
     glorotUniform = 2
     xavier = 3
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
 
@@ -1360,9 +1360,9 @@ class MLCReductionType(_enum.IntEnum, metaclass=_EnumType):
     any = 8
     all = 9
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -1375,9 +1375,9 @@ class MLCRegularizationType(_enum.IntEnum, metaclass=_EnumType):
     l1 = 1
     l2 = 2
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
 
@@ -1410,9 +1410,9 @@ class MLCSampleMode(_enum.IntEnum, metaclass=_EnumType):
     nearest = 0
     linear = 1
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property
@@ -1463,9 +1463,9 @@ class MLCSoftmaxOperation(_enum.IntEnum, metaclass=_EnumType):
     softmax = 0
     logSoftmax = 1
     @overload
-    def __new__(cls, value: int) -> Self: ...
+    def __new__(cls, value: _Int) -> Self: ...
     @overload
-    def __new__(cls, *, rawValue: int) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, rawValue: _Int) -> Self | None: ...  # type: ignore[misc]
     @property
     def rawValue(self) -> int: ...
     @property

@@ -53,15 +53,15 @@ class _YX(NamedTuple):
 
 class _EnumType(_enum.EnumMeta):
     @overload  # type: ignore[override]
-    def __call__(cls: type[_T], value: int, names: None = None) -> _T: ...
+    def __call__(cls: type[_T], value: _Int, names: None = None) -> _T: ...
     @overload
-    def __call__(cls: type[_T], *, rawValue: int) -> _T | None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __call__(cls: type[_T], *, rawValue: _Int) -> _T | None: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 class _OptionSetType(_enum.EnumMeta):
     @overload  # type: ignore[override]
-    def __call__(cls: type[_T], value: int, names: None = None) -> _T: ...
+    def __call__(cls: type[_T], value: _Int | Sequence[_T] = ..., names: None = None) -> _T: ...
     @overload
-    def __call__(cls: type[_T], *, rawValue: int) -> _T: ...  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __call__(cls: type[_T], *, rawValue: _Int) -> _T: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
 class _Object: ...
 """
@@ -120,8 +120,8 @@ def enumeration(cls: Any) -> Iterator[str]:
         yield f"    {member.name} = {member.value}"
     yield from _overloaded(
         [
-            "    def __new__(cls, value: int) -> Self: ...",
-            "    def __new__(cls, *, rawValue: int) -> Self"
+            f"    def __new__(cls, value: {'_Int | Sequence[Self] = ...' if options else '_Int'}) -> Self: ...",
+            "    def __new__(cls, *, rawValue: _Int) -> Self"
             + (": ..." if options else " | None: ...  # type: ignore[misc]"),
         ]
     )

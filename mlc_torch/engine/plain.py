@@ -44,6 +44,8 @@ def run_forward(
                 env[slot] = value.detach().requires_grad_()
     for number, step in enumerate(plan.steps):
         sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]
+        for position, limit in step.guarded:
+            sources[position] = sources[position].clamp(0, limit - 1)
         if before is not None:
             with before(step):
                 made = call(step, sources)

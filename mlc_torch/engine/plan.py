@@ -23,6 +23,8 @@ class Step:
     sources: tuple[int, ...]
     results: tuple[int, ...]
     label: str
+    guarded: tuple[tuple[int, int], ...] = ()
+    """Sources of indices that nobody can look at beforehand, with the number they must stay below."""
 
     @cached_property
     def noises(self) -> tuple[Noise, ...]:

@@ -16,7 +16,15 @@ from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.clock import Clock
 from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, is_torch_s, refused
-from mlc_torch.graph.feeding import LINKED, Data, batch_axes, declared_batch, describe_feeds, needed_bytes
+from mlc_torch.graph.feeding import (
+    LINKED,
+    Data,
+    batch_axes,
+    checked_constants,
+    declared_batch,
+    describe_feeds,
+    needed_bytes,
+)
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.memory import Memory
@@ -241,6 +249,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         nodes = self._planned_nodes(variant)
         wishes = self._wishes(nodes, variant)
         self._check_devices(nodes)
+        limited = checked_constants(nodes, self._fed_cells(variant))
         plan = make_plan(nodes, self._fed_cells(variant), self._device, wishes)
         kept = set(plan.readable)
         first = plan.fed_count + plan.constant_count
@@ -248,7 +257,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             plan,
             self._result_cell(nodes),
             unkept=[c for slot, c in enumerate(plan.cells) if slot >= first and slot not in kept],
-            cells=_standing_cells(nodes, plan),
+            cells=[*_standing_cells(nodes, plan), *limited],
             optimizer=self._optimizer_for(variant),
             options=self._options,
             use_inductor=self._use_inductor,

@@ -30,19 +30,12 @@ class Feed:
     batch_axis: int | None
     """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
     limit: int | None
-    """Indices must stay below this."""
+    """Indices, and the lengths of sequences, must stay below this."""
 
 
 def describe_feeds(fed: Sequence[tuple[str, Mapping[str, Cell]]], nodes: Sequence[Node], batch: int) -> list[Feed]:
     """The feeds of a plan, in the order of its slots."""
-    axes = batch_axes(nodes)
-    limits: dict[int, int] = {}
-    for node in nodes:
-        sources = [c.descriptor for c in node.reads]
-        for position, cell in enumerate(node.reads):
-            limit = node.layer._index_limit(position, sources)
-            if limit is not None:
-                limits[id(cell)] = min(limit, limits.get(id(cell), limit))
+    axes, limits = batch_axes(nodes), index_limits(nodes)
     feeds = []
     for group, (kind, cells) in enumerate(fed):
         for name, cell in cells.items():
@@ -50,6 +43,29 @@ def describe_feeds(fed: Sequence[tuple[str, Mapping[str, Cell]]], nodes: Sequenc
             counts = axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch
             feeds.append(Feed(kind, group, name, cell, axis if counts else None, limits.get(id(cell))))
     return feeds
+
+
+def index_limits(nodes: Sequence[Node]) -> dict[int, int]:
+    """What the elements of a tensor must stay below, for each one that a node reads indices or lengths from."""
+    limits: dict[int, int] = {}
+    for node in nodes:
+        sources = [c.descriptor for c in node.reads]
+        for position, cell in enumerate(node.reads):
+            limit = node.layer._index_limit(position, sources)
+            if limit is not None:
+                limits[id(cell)] = min(limit, limits.get(id(cell), limit))
+    return limits
+
+
+def checked_constants(nodes: Sequence[Node], fed: Sequence[Cell]) -> list[Cell]:
+    """The constants that hold indices; refused where one is out of range."""
+    limits, others = index_limits(nodes), {id(c) for c in fed} | {id(c) for node in nodes for c in node.results}
+    constants = {id(c): c for node in nodes for c in node.reads if id(c) in limits and id(c) not in others}
+    for cell in constants.values():
+        value = cell.current()
+        if value is not None:
+            _check_indices(f"constant {cell.label!r}", value, limits[id(cell)])
+    return list(constants.values())
 
 
 def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
@@ -90,7 +106,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
         else:
             value = _cut(feed, found, data, batch)
         if feed.limit is not None:
-            _check_indices(feed, value)
+            _check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit)
         taken.append(value)
     return taken
 
@@ -125,12 +141,11 @@ def needed_bytes(name: str, cell: Cell, data: MLCTensorData, batch: int) -> int:
     return needed
 
 
-def _check_indices(feed: Feed, value: torch.Tensor) -> None:
+def _check_indices(who: str, value: torch.Tensor, limit: int) -> None:
     """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
     low, high = (int(n) for n in torch.aminmax(value))
-    if low < 0 or high >= feed.limit:  # type: ignore[operator]
-        wrong = low if low < 0 else high
-        refuse(f"the {feed.kind} {feed.name!r} holds the index {wrong}; indices run from 0 to {feed.limit - 1}")  # type: ignore[operator]
+    if low < 0 or high >= limit:
+        refuse(f"the {who} holds {low if low < 0 else high}; what is there must lie from 0 to {limit - 1}")
 
 
 def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:

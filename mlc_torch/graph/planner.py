@@ -44,6 +44,13 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[Cell], device: MLCDevice, wis
                 cell.place(device)
     following = len(fed) + len(constants)
     steps = []
+
+    def guards(node: Node) -> tuple[tuple[int, int], ...]:
+        """Indices that the graph computes itself; out of range they would end a process that uses a GPU."""
+        sources = [c.descriptor for c in node.reads]
+        limits = [(k, node.layer._index_limit(k, sources)) for k, c in enumerate(node.reads) if id(c) in computed]
+        return tuple((k, limit) for k, limit in limits if limit is not None)
+
     for node in nodes:
         for cell in node.results:
             slots[id(cell)] = following
@@ -54,6 +61,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[Cell], device: MLCDevice, wis
                 tuple(slots[id(c)] for c in node.reads),
                 tuple(slots[id(c)] for c in node.results),
                 node.layer.label or type(node.layer).__name__,
+                guards(node) if device.torch_device.type != "cpu" else (),
             )
         )
 

@@ -313,6 +313,8 @@ class MLCTrainingGraph(GradientGraph):
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
             session = self._last
+            if session is not None and session is self._sessions.get("") and not session.plan.differentiates:
+                refuse("nothing to differentiate: the graph has no loss and no user gradient")
             if session is None or not session.went_forward:
                 done = session is not None and session.has_gradients
                 refuse(
@@ -320,8 +322,6 @@ class MLCTrainingGraph(GradientGraph):
                     if done
                     else "no forward pass to differentiate; call executeForward first"
                 )
-            if not session.plan.differentiates:
-                refuse("nothing to differentiate: the graph has no loss and no user gradient")
             if full and batchSize and batchSize != session.samples:
                 refuse(f"batchSize is {batchSize}, the forward pass ran {session.samples} samples; give the same, or 0")
             session.gradient(self._injected(session, full, session.samples, session.turn))

@@ -281,6 +281,13 @@ def parameter(tensor: MLCTensor | None) -> MLCTensorParameter | None:
     return None if tensor is None else MLCTensorParameter._create(tensor)
 
 
+def like_weights(biases: MLCTensor | None, weights: MLCTensor) -> None:
+    """Refuse biases of another type than the weights."""
+    if biases is not None and biases._cell.dtype != weights._cell.dtype:
+        names = [t._cell.descriptor._dataType.name for t in (weights, biases)]
+        refuse(f"biases must have the type of the weights, {names[0]}, got {names[1]}")
+
+
 def holds(tensor: MLCTensor | None, count: int, who: str) -> None:
     """Refuse a parameter tensor that does not have exactly ``count`` elements."""
     if tensor is not None and math.prod(tensor._cell.shape) != count:

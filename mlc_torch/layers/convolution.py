@@ -11,7 +11,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from mlc_torch.descriptors import MLCConvolutionDescriptor
-from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, image, of_type, one_source, parameter
+from mlc_torch.layers.base import (
+    FLOATS,
+    MLCLayer,
+    described,
+    holds,
+    image,
+    like_weights,
+    of_type,
+    one_source,
+    parameter,
+)
 from mlc_torch.layers.window import reaches, same_padding, symmetric_padding, windows
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -88,6 +98,7 @@ class MLCConvolutionLayer(MLCLayer):
         if weights._cell.shape != expected:
             refuse(f"weights must have the shape {list(expected)}, got {list(weights._cell.shape)}")
         holds(biases, outputs, "biases")
+        like_weights(biases, weights)
         return cls._layer(
             descriptor=descriptor,
             weights=weights,

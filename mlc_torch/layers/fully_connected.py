@@ -9,10 +9,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, of_type, one_source, parameter
+from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, like_weights, of_type, one_source, parameter
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
-from mlc_torch.tensor import MLCTensor
 
 
 class FullyConnected(nn.Linear):
@@ -44,8 +43,7 @@ class MLCFullyConnectedLayer(MLCLayer):
         of_type(weights._cell.descriptor, FLOATS, "weights")
         holds(weights, inputs * outputs, "weights")
         holds(biases, outputs, "biases")
-        if biases is not None and biases._cell.dtype != weights._cell.dtype:
-            refuse(f"biases must have the type of the weights, {_type(weights)}, got {_type(biases)}")
+        like_weights(biases, weights)
         return cls._layer(
             descriptor=descriptor,
             weights=weights,
@@ -58,7 +56,8 @@ class MLCFullyConnectedLayer(MLCLayer):
         source, d = of_type(one_source(sources), FLOATS), self._descriptor
         inputs, outputs, shape = d.inputFeatureChannelCount, d.outputFeatureChannelCount, source._shape
         if source._dataType != self._weights._cell.descriptor._dataType:
-            refuse(f"the source must have the type of the weights, {_type(self._weights)}, got {source._dataType.name}")
+            own = self._weights._cell.descriptor._dataType
+            refuse(f"the source must have the type of the weights, {own.name}, got {source._dataType.name}")
         if _channels_second(shape, inputs):
             return [described((shape[0], outputs, 1, 1), source._dataType)]
         if len(shape) < 2 or shape[-1] != inputs:
@@ -75,7 +74,3 @@ class MLCFullyConnectedLayer(MLCLayer):
 
 def _channels_second(shape: tuple[int, ...], inputs: int) -> bool:
     return len(shape) == 4 and shape[1] == inputs and shape[2] == 1 and shape[3] == 1
-
-
-def _type(tensor: MLCTensor) -> str:
-    return tensor._cell.descriptor._dataType.name

@@ -237,6 +237,12 @@ class MLCLSTMLayer(MLCLayer):
             return 0 if self._descriptor.batchFirst else 1
         return None
 
+    def _index_limit(self, position, sources):
+        """The lengths, where there are any, count from 0 to all steps."""
+        if len(sources) % 2 or position != len(sources) - 1:
+            return None
+        return sources[0]._shape[1 if self._descriptor.batchFirst else 0] + 1
+
     def _check(self, sources):
         same_type_as_source(self, sources[0])
 

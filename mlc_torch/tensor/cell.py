@@ -168,6 +168,8 @@ class Cell:
             self._rehome(view)
         elif self.value is not None and self.value.device == device.torch_device:
             self.value.copy_(view)  # the address stays, so that captured work goes on reading it
+            if not self.dtype.is_floating_point:
+                self.changed()  # indices: graphs look at them before they reach the device
         else:
             self._rehome(upload(view, device.torch_device))
         self.device = device

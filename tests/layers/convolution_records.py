@@ -180,15 +180,15 @@ def _plain(**kw):
     )
 
 
-def _layer(descriptor=None, weights=(1, 8, 3, 3), biases=(1, 4, 1, 1)):
-    return MLCConvolutionLayer(
-        weights=tensor(values(*weights)), biases=tensor(values(*biases)), descriptor=descriptor or _plain()
-    )
+def _layer(descriptor=None, weights=(1, 8, 3, 3), biases=(1, 4, 1, 1), bias_type="float32"):
+    added = tensor(values(*biases).astype(bias_type))
+    return MLCConvolutionLayer(weights=tensor(values(*weights)), biases=added, descriptor=descriptor or _plain())
 
 
 REFUSALS = [
     Refusal("weights shape", lambda: _layer(weights=(4, 2, 3, 3)), "[1, 8, 3, 3]"),
     Refusal("biases", lambda: _layer(biases=(1, 3, 1, 1)), "biases"),
+    Refusal("two types of parameters", lambda: _layer(bias_type="float16"), "type of the weights"),
     Refusal("kernel of zero", lambda: _plain(kernelSizes=(0, 3)), "kernelSizes"),
     Refusal("stride of zero", lambda: _plain(strides=(1, 0)), "strides"),
     Refusal("negative padding", lambda: _plain(paddingPolicy=Padding.sized(y=-1, x=0)), "paddingSizes"),
