@@ -322,3 +322,14 @@ def test_the_handler_of_a_training_graph_gets_the_loss(reduction):
     assert program.execute(completionHandler=lambda *g: answers.append(array(g[0])))
     want = {"none": errors, "sum": [errors.sum()], "mean": [errors.mean()]}[reduction.name]
     np.testing.assert_allclose(answers[0], want, rtol=1e-5)
+
+
+def test_a_graph_without_a_loss_has_nothing_to_differentiate():
+    graph, x = MLCGraph(), placeholder(2, 3)
+    graph.node(dense(3, 2), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=None)
+    training.addInputs({"x": x}, lossLabels=None)
+    assert training.compile(options=[], device=cpu())
+    assert training.bindAndWriteData({"x": data(values(2, 3))}, forInputs={"x": x}, to=cpu(), synchronous=True)
+    assert training.executeForward(batchSize=0) and not training.executeGradient(batchSize=0)
+    assert "nothing to differentiate" in str(last_refusal())
