@@ -186,7 +186,7 @@ def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Seque
         V.set_fake_mode(fake),
         _guards.tracing(_guards.TracingContext(fake)),
         torch.no_grad(),
-        config.patch(layout_optimization=False),
+        config.patch(layout_optimization=False, size_asserts=False),
     ):
         compiled = compile_fx_inner(graph, examples)
     return getattr(compiled, "current_callable", None) or compiled

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels, wanted
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.trace import Draw, functional, record
@@ -43,21 +44,29 @@ class Compiled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch tells its own developers
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
+            if wanted(plan.device):
+                keep_own_kernels(joint.graph)
             forward, backward, self._needed = _halves(joint, self._kept, len(injected))
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if differentiates else None
+        made = self._forward(given[: len(given) - len(injected)])
+        _check_layout(forward, made)
+        self._lent = lent_values(made[: self._readable], [*feeds, *constants])
         self._saved: list[torch.Tensor] | None = None
         log.info("TorchInductor is done")
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
-        self._saved = None
+        self._saved = None  # the last pass's memory is free for this one
         given = [*self._standing, *feeds, *constants, *(d.mask() for d in self._draws)]
-        made = self._forward(list(given))
+        saved = [given[i] for i in self._needed]
+        made = self._forward(given)
+        values = list(made[: self._readable])
+        if self._backward is not None:
+            saved += made[self._kept :]
+            self._saved = saved
         for buffer, new in zip(self._buffers, made[self._readable : self._kept], strict=True):
             buffer.copy_(new)
-        self._saved = [given[i] for i in self._needed] + list(made[self._kept :])
-        values = list(made[: self._readable])
-        for number in lent_values(values, [*feeds, *constants]):
+        for number in self._lent:
             values[number] = values[number].clone()
         return values
 
@@ -102,7 +111,7 @@ def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) 
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # what torch tells its own developers
-        graph = _traced(torch.func.functionalize(functional_update, remove="mutations_and_views"), given)
+        graph = _traced(torch.func.functionalize(functional_update, remove="mutations"), given)
         compiled = compile_graph(_in_place(graph, len(written)))
 
     def update() -> None:
@@ -122,6 +131,14 @@ def _in_place(graph: fx.GraphModule, count: int) -> fx.GraphModule:
     output.args = ([],)
     graph.recompile()
     return graph
+
+
+def _check_layout(graph: fx.GraphModule, made: Sequence[Any]) -> None:
+    """The other phase was compiled for these strides, and reads memory as they say without looking."""
+    (output,) = [n for n in graph.graph.nodes if n.op == "output"]
+    for node, value in zip(output.args[0], made, strict=True):
+        if isinstance(node, fx.Node) and value.stride() != node.meta["val"].stride():
+            raise RuntimeError(f"a result of {list(value.shape)} came with other strides than were traced")
 
 
 def _draws(plan: Plan, feeds: Tensors, constants: Tensors, training: bool) -> list[Draw]:
@@ -170,7 +187,7 @@ def _functional_graph(
 
     with set_training(plan, training):
         # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
-        return _traced(torch.func.functionalize(_traced(joint, given), remove="mutations_and_views"), given)
+        return _traced(torch.func.functionalize(_traced(joint, given), remove="mutations"), given)
 
 
 def _traced(function: Callable[..., Any], given: Tensors) -> fx.GraphModule:
@@ -179,6 +196,8 @@ def _traced(function: Callable[..., Any], given: Tensors) -> fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     table = select_decomp_table()
+    if wanted(given[0].device):
+        table = decompositions(table)
     return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
 
 

@@ -38,18 +38,18 @@ def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
     if device.type != "cpu" or has_vector_code():
         return
     for node in nodes:
-        if node.target is aten.convolution_backward.default and _is_plain(node.args[4:10]):
+        if node.target is aten.convolution_backward.default and is_plain(node.args[4:10]):
             grad, x, weight, _, stride, padding, *_, mask = node.args
             node.target = convolution_backward
             node.args = (grad, x, weight, stride, padding, mask, node.meta["strides"])
-        elif node.target is aten.convolution.default and _is_plain(node.args[3:9]):
+        elif node.target is aten.convolution.default and is_plain(node.args[3:9]):
             x, weight, bias, stride, padding, *_ = node.args
             if node.meta["source_shape"][1] == 1:
                 node.target = convolution_of_one_channel
                 node.args = (x, weight, bias, stride, padding, node.meta["strides"])
 
 
-def _is_plain(how: Any) -> bool:
+def is_plain(how: Any) -> bool:
     """Over images, not dilated, not transposed, in one group."""
     stride, _, dilation, transposed, _, groups = how
     return len(stride) == 2 and set(dilation) == {1} and not transposed and groups == 1

@@ -154,7 +154,7 @@ def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> Non
     source, target = data.view(cell.dtype, shape), device.torch_device
     if shape == cell.shape:
         # On CUDA the copy to the device joins that of the other inputs when the graph runs.
-        cell.publish(source.clone() if target.type == "cuda" else upload(source, target), device)
+        cell.publish(upload(source, target) if target.type == "mps" else source.clone(), device)
         return
     full = cell.value if cell.value is not None and cell.value.device == target else None
     if full is None:

@@ -105,9 +105,8 @@ class _Ways:
             taken.append(cell.value)
 
         def work() -> None:
-            self.session.separate, self.session.samples = True, self.full
-            self.session.forward(taken, True, True, full=True, profile=False)
-            self._publish(self.session.values)
+            self.session.samples = self.full
+            self._publish(self.session.forward_again(taken))
 
         return self._run("executeForward(batchSize:options:completionHandler:)", work, given, self.result)
 

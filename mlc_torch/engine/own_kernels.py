@@ -1,0 +1,149 @@
+"""Operations that TorchInductor shall leave to torch's own kernels, where the fixed rule of ``kernels`` says so.
+
+Without vector code Inductor writes tanh and erf out element by element, three times as slow as torch's GELU, and calls
+oneDNN's convolution gradient. As operations of our own these pass through it untouched.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from mlc_torch.engine.kernels import convolution_backward, convolution_of_one_channel, has_vector_code, is_plain
+
+aten, prims = torch.ops.aten, torch.ops.mlc_torch
+
+
+@torch.library.custom_op("mlc_torch::gelu", mutates_args=())
+def gelu(x: Tensor, approximate: str) -> Tensor:
+    return aten.gelu(x, approximate=approximate)
+
+
+@torch.library.custom_op("mlc_torch::gelu_backward", mutates_args=())
+def gelu_backward(grad: Tensor, x: Tensor, approximate: str) -> Tensor:
+    return aten.gelu_backward(grad, x, approximate=approximate)
+
+
+@torch.library.custom_op("mlc_torch::convolution_of_one_channel", mutates_args=())
+def one_channel(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], shape: Sequence[int],
+    strides: Sequence[int],
+) -> Tensor:  # fmt: skip
+    return convolution_of_one_channel(x, weight, bias, stride, padding, tuple(strides))
+
+
+@torch.library.custom_op("mlc_torch::convolution_backward", mutates_args=())
+def both_gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], x_strides: Sequence[int],
+    weight_strides: Sequence[int],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    strides = tuple(x_strides), tuple(weight_strides), None
+    by_x, by_weight, _ = convolution_backward(grad, x, weight, stride, padding, (True, True, False), strides)
+    assert by_x is not None and by_weight is not None
+    return by_x, by_weight
+
+
+@torch.library.custom_op("mlc_torch::convolution_backward_weight", mutates_args=())
+def weight_gradient(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], strides: Sequence[int]
+) -> Tensor:
+    _, by_weight, _ = convolution_backward(
+        grad, x, weight, stride, padding, (False, True, False), (None, tuple(strides), None)
+    )
+    assert by_weight is not None
+    return by_weight
+
+
+gelu.register_fake(lambda x, approximate: torch.empty_like(x))
+gelu_backward.register_fake(lambda grad, x, approximate: torch.empty_like(grad))
+one_channel.register_fake(lambda x, weight, bias, stride, padding, shape, strides: x.new_empty_strided(shape, strides))
+weight_gradient.register_fake(
+    lambda grad, x, weight, stride, padding, strides: weight.new_empty_strided(weight.shape, strides)
+)
+
+
+@both_gradients.register_fake
+def _(
+    grad: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], x_strides: Sequence[int],
+    weight_strides: Sequence[int],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    return x.new_empty_strided(x.shape, x_strides), weight.new_empty_strided(weight.shape, weight_strides)
+
+
+def gelu_backward_by_sigmoid(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    """½(1 + tanh u) is σ(2u), for which an exponential does: the gradient of x·σ(2u), u = √(2/π)·(x + 0.044715·x³)."""
+    if approximate != "tanh":
+        return NotImplemented
+    twice = 2 * math.sqrt(2 / math.pi)
+    s = torch.sigmoid(twice * (x + 0.044715 * x * x * x))
+    return grad * (s + x * s * (1 - s) * (twice * (1 + 3 * 0.044715 * x * x)))
+
+
+def decompositions(table: Mapping[Any, Any]) -> dict[Any, Any]:
+    """What operations are traced as, if the rule holds: torch's GELU stays one, its gradient is written our way."""
+    ours = {k: v for k, v in table.items() if k is not aten.gelu.default}
+    return ours | {aten.gelu_backward.default: gelu_backward_by_sigmoid}
+
+
+def wanted(device: torch.device) -> bool:
+    return device.type == "cpu" and not has_vector_code()
+
+
+def keep_own_kernels(graph: fx.Graph) -> None:
+    """Put our operations in place of torch's in a traced graph."""
+    for node in list(graph.nodes):
+        if node.target is aten.gelu.default:
+            node.target, node.args, node.kwargs = prims.gelu.default, (node.args[0], _approximate(node)), {}
+        elif node.target is aten.gelu_backward.default:
+            node.target, node.args, node.kwargs = prims.gelu_backward.default, (*node.args[:2], _approximate(node)), {}
+        elif node.target is aten.convolution.default and is_plain(node.args[3:9]):
+            given: Any = node.args
+            x, weight, bias, stride, padding, *_ = given
+            made = node.meta["val"]
+            if x.meta["val"].shape[1] == 1:
+                node.target = prims.convolution_of_one_channel.default
+                node.args = (x, weight, bias, stride, padding, list(made.shape), list(made.stride()))
+        elif node.target is aten.convolution_backward.default and is_plain(node.args[4:10]) and _by_weight(node):
+            _replace_gradients(graph, node)
+    graph.eliminate_dead_code()
+
+
+def _by_weight(node: fx.Node) -> bool:
+    mask: Any = node.args[10]
+    return bool(mask[1])
+
+
+def _approximate(node: fx.Node) -> str:
+    return str(node.kwargs.get("approximate", "none"))
+
+
+def _replace_gradients(graph: fx.Graph, node: fx.Node) -> None:
+    given: Any = node.args
+    grad, x, weight, _, stride, padding, *_, (by_x, _, by_bias) = given
+    of_x, of_weight, of_bias = node.meta["val"]
+    parts: dict[int, fx.Node] = {}
+
+    def add(target: Any, args: tuple[Any, ...], value: Any) -> fx.Node:
+        made = graph.call_function(target, args)
+        made.meta["val"] = value
+        return made
+
+    with graph.inserting_before(node):
+        common = (grad, x, weight, stride, padding)
+        if by_x:
+            strides = (list(of_x.stride()), list(of_weight.stride()))
+            both = add(prims.convolution_backward.default, (*common, *strides), (of_x, of_weight))
+            parts = {0: add(operator.getitem, (both, 0), of_x), 1: add(operator.getitem, (both, 1), of_weight)}
+        else:
+            one = prims.convolution_backward_weight.default
+            parts[1] = add(one, (*common, list(of_weight.stride())), of_weight)
+        if by_bias:
+            parts[2] = add(aten.sum.dim_IntList, (grad, [0, 2, 3]), of_bias)
+    for user in list(node.users):
+        if user.args[1] in parts:
+            user.replace_all_uses_with(parts[user.args[1]])  # type: ignore[index]
