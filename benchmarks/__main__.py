@@ -14,12 +14,22 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS, Deterministic, HandWritten, MLCompute, Workload
+from benchmarks.workloads import (
+    HAND_WRITTEN,
+    ONE_CALL,
+    WORKLOADS,
+    Deterministic,
+    HandWritten,
+    MLCompute,
+    Workload,
+    deterministic,
+)
 
 
 def contenders(workload: Workload, options: argparse.Namespace) -> dict[str, Callable[[Workload, torch.device], Any]]:
@@ -50,12 +60,13 @@ def synchronize(device: torch.device) -> None:
 
 def block(contender: Any, steps: int, device: torch.device) -> float:
     """Seconds a step over ``steps`` steps."""
-    synchronize(device)
-    begin = time.perf_counter()
-    for number in range(steps):
-        contender.step(number)
-    synchronize(device)
-    return (time.perf_counter() - begin) / steps
+    with deterministic() if isinstance(contender, Deterministic) else nullcontext():
+        synchronize(device)
+        begin = time.perf_counter()
+        for number in range(steps):
+            contender.step(number)
+        synchronize(device)
+        return (time.perf_counter() - begin) / steps
 
 
 def measure(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -64,10 +75,9 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
     for name, make in contenders(workload, options).items():
         begin = time.perf_counter()
         try:
-            running[name] = make(workload, device)
-            for number in range(3):
-                running[name].step(number)
-            synchronize(device)
+            with deterministic() if make is Deterministic else nullcontext():
+                running[name] = make(workload, device)
+            block(running[name], 3, device)
         except Exception as error:  # noqa: BLE001 - one contender that cannot run must not end the comparison
             print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
             running.pop(name, None)

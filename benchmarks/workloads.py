@@ -95,7 +95,8 @@ class HandWritten:
         self.network = workload.module(device)
         pin = (lambda t: t.pin_memory()) if device.type == "cuda" else (lambda t: t)
         self.batches = [(pin(torch.from_numpy(x)), pin(torch.from_numpy(y))) for x, y in workload.batches()]
-        self.call = torch.compile(self._loss if workload.trains else self.network) if compiled else None
+        call = self._loss if workload.trains else self.network
+        self.call = torch.compile(call) if compiled else call
         if workload.trains:
             made, settings = _TORCH_OPTIMIZERS[workload.optimizer]
             self.optimizer = made(self.network.parameters(), **settings, **({"fused": True} if fused else {}))
@@ -109,10 +110,10 @@ class HandWritten:
         x = x.to(self.device, non_blocking=True)
         if not self.workload.trains:
             with torch.no_grad():
-                return (self.call or self.network)(x)
+                return self.call(x)
         y = y.to(self.device, non_blocking=True)
         self.optimizer.zero_grad()
-        loss = (self.call or self._loss)(x, y)
+        loss = self.call(x, y)
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -174,19 +175,11 @@ class MLCompute:
 
 
 class Deterministic(MLCompute):
-    """One call a step, with ``torch.use_deterministic_algorithms``."""
-
-    def __init__(self, workload: Workload, device: torch.device) -> None:
-        with _deterministic():
-            super().__init__(workload, device)
-
-    def step(self, number: int) -> Any:
-        with _deterministic():
-            return super().step(number)
+    """One call a step, to be built and run inside ``deterministic()``."""
 
 
 @contextmanager
-def _deterministic() -> Iterator[None]:
+def deterministic() -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:

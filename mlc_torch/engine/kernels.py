@@ -71,7 +71,7 @@ def convolution_backward(
     strides: Any,
 ) -> list[torch.Tensor | None]:
     """The gradients by source, weight and bias, as far as ``mask`` asks for them, laid out as they were recorded."""
-    grad, x = (t.contiguous(memory_format=torch.channels_last) for t in (grad, x))
+    grad, x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (grad, x, weight))
     by_source, by_weight = own_conv_backward(grad, x, weight, stride, padding, mask[0], mask[1])
     by_bias = grad.sum((0, 2, 3)) if mask[2] else None
     return [_laid_out(g, s) for g, s in zip((by_source, by_weight, by_bias), strides, strict=True)]

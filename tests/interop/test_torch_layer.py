@@ -94,6 +94,11 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, .
     "odd tensors": (Odd, (4, 3), (4, 2)),
     "tied": (lambda: tied(), (4, 3), (4, 3)),
     "used twice": (lambda: used_twice(), (4, 3), (4, 3)),
+    "convolutions": (
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.GELU("tanh"), nn.Conv2d(4, 2, 3)),
+        (2, 3, 6, 5),
+        (2, 2, 4, 3),
+    ),
     "channels last": (
         lambda: nn.Conv2d(3, 2, 3, padding=1).to(memory_format=torch.channels_last),
         (2, 3, 4, 4),

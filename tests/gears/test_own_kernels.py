@@ -1,0 +1,74 @@
+"""The operations that pass through TorchInductor untouched, against autograd and against float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+
+from mlc_torch.engine import own_kernels
+from mlc_torch.engine.own_kernels import decompositions, gelu_backward_by_sigmoid, keep_own_kernels
+
+aten = torch.ops.aten
+
+
+def draw(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_the_gradient_of_gelu_by_a_sigmoid():
+    x = torch.cat([draw(1000) * 3, torch.tensor([0.0, -0.0, 1e-6, -30.0, 30.0, 1e4, -1e4])])
+    exact = x.double().requires_grad_()
+    F.gelu(exact, approximate="tanh").sum().backward()
+    ours = gelu_backward_by_sigmoid(torch.ones_like(x), x, approximate="tanh")
+    theirs = aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
+    torch.testing.assert_close(ours.double(), exact.grad, rtol=1e-5, atol=1e-6)
+    assert (ours - exact.grad).abs().max() <= 2 * (theirs - exact.grad).abs().max() + 1e-6
+
+
+def test_the_exact_gelu_is_left_to_torch():
+    x = draw(5)
+    assert gelu_backward_by_sigmoid(x, x) is NotImplemented
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("by_source", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_a_graph_with_our_operations_gives_the_same(channels, by_source, bias, approximate):
+    x, weight, biases = draw(2, channels, 7, 6), draw(4, channels, 3, 3, seed=1), draw(4, seed=2)
+
+    def step(x, weight, biases):
+        leaves = [t.detach().requires_grad_() for t in (x, weight, biases)]
+        leaves[0].requires_grad_(by_source)
+        made = F.gelu(F.conv2d(leaves[0], leaves[1], leaves[2] if bias else None, 2, 1), approximate=approximate)
+        wanted = [leaf for leaf, on in zip(leaves, (by_source, True, bias), strict=True) if on]
+        return [made, *torch.autograd.grad(made.square().sum(), wanted)]
+
+    with torch.enable_grad():
+        graph = make_fx(step, decomposition_table=decompositions({}), tracing_mode="fake")(x, weight, biases)
+    keep_own_kernels(graph.graph)
+    graph.recompile()
+    ours = {n.target.namespace for n in graph.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
+    assert "mlc_torch" in ours
+    assert all(n.target is not aten.convolution_backward.default for n in graph.graph.nodes)
+    for got, want in zip(graph(x, weight, biases), step(x, weight, biases), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=5e-5)
+        assert got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("name", ["gelu", "gelu_backward"])
+def test_what_is_promised_of_gelu_is_kept(name):
+    x = draw(3, 4)
+    args = (x, "tanh") if name == "gelu" else (x, x, "tanh")
+    torch.library.opcheck(getattr(own_kernels, name), args)
+
+
+def test_what_is_promised_of_the_convolutions_is_kept():
+    x, one, weight, narrow = draw(2, 3, 5, 5), draw(2, 1, 5, 5), draw(4, 3, 3, 3), draw(4, 1, 3, 3)
+    made, grad, how = F.conv2d(one, narrow, None, 1, 1), draw(2, 4, 5, 5), ([1, 1], [1, 1])
+    torch.library.opcheck(own_kernels.one_channel, (one, narrow, None, *how, list(made.shape), list(made.stride())))
+    strides = list(x.stride()), list(weight.stride())
+    torch.library.opcheck(own_kernels.both_gradients, (grad, x, weight, *how, *strides))
+    torch.library.opcheck(own_kernels.weight_gradient, (grad, x, weight, *how, strides[1]))
