@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.gear import Gradients, Tensors
-from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels, wanted
+from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.trace import Draw, functional, record
@@ -44,8 +44,7 @@ class Compiled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch tells its own developers
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
-            if wanted(plan.device):
-                keep_own_kernels(joint.graph)
+            keep_own_kernels(joint.graph, plan.device)
             forward, backward, self._needed = _halves(joint, self._kept, len(injected))
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if differentiates else None
@@ -111,7 +110,7 @@ def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) 
 
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # what torch tells its own developers
-        graph = _traced(torch.func.functionalize(functional_update, remove="mutations"), given)
+        graph = _traced(torch.func.functionalize(functional_update, remove="mutations"), given, updater.device)
         compiled = compile_graph(_in_place(graph, len(written)))
 
     def update() -> None:
@@ -187,17 +186,16 @@ def _functional_graph(
 
     with set_training(plan, training):
         # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
-        return _traced(torch.func.functionalize(_traced(joint, given), remove="mutations"), given)
+        traced = _traced(joint, given, plan.device)
+        return _traced(torch.func.functionalize(traced, remove="mutations"), given, plan.device)
 
 
-def _traced(function: Callable[..., Any], given: Tensors) -> fx.GraphModule:
+def _traced(function: Callable[..., Any], given: Tensors, device: torch.device) -> fx.GraphModule:
     from torch._inductor import lowering  # noqa: F401 - decompositions refer to it without importing it
     from torch._inductor.decomposition import select_decomp_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = select_decomp_table()
-    if wanted(given[0].device):
-        table = decompositions(table)
+    table = decompositions(select_decomp_table(), device)
     return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
 
 

@@ -1,7 +1,7 @@
-"""Operations that TorchInductor shall leave to torch's own kernels, where the fixed rule of ``kernels`` says so.
+"""Operations that TorchInductor shall leave to torch's own kernels on the CPU. As operations of ours they pass untouched.
 
-Without vector code Inductor writes tanh and erf out element by element, three times as slow as torch's GELU, and calls
-oneDNN's convolution gradient. As operations of our own these pass through it untouched.
+Some it computes by formulas that lose digits or overflow. Without vector code (the rule of ``kernels``) it writes tanh
+and erf out element by element, three times as slow as torch's GELU, and calls oneDNN's convolution gradient.
 """
 
 from __future__ import annotations
@@ -17,6 +17,18 @@ from torch import Tensor, fx
 from mlc_torch.engine.kernels import convolution_backward, convolution_of_one_channel, has_vector_code, is_plain
 
 aten, prims = torch.ops.aten, torch.ops.mlc_torch
+
+
+_INEXACT = {
+    operation: operation.overloadpacket.__name__
+    for operation in (aten.acosh.default, aten.asinh.default, aten.atanh.default, aten.expm1.default)
+}
+"""acosh(1e20) is infinite there, atanh(1e-8) and expm1(1e-8) are 0."""
+
+
+@torch.library.custom_op("mlc_torch::exactly", mutates_args=())
+def exactly(x: Tensor, name: str) -> Tensor:
+    return getattr(torch, name)(x)
 
 
 @torch.library.custom_op("mlc_torch::gelu", mutates_args=())
@@ -59,6 +71,7 @@ def weight_gradient(
     return by_weight
 
 
+exactly.register_fake(lambda x, name: torch.empty_like(x))
 gelu.register_fake(lambda x, approximate: torch.empty_like(x))
 gelu_backward.register_fake(lambda grad, x, approximate: torch.empty_like(grad))
 one_channel.register_fake(lambda x, weight, bias, stride, padding, shape, strides: x.new_empty_strided(shape, strides))
@@ -84,18 +97,26 @@ def gelu_backward_by_sigmoid(grad: Tensor, x: Tensor, *, approximate: str = "non
     return grad * (s + x * s * (1 - s) * (twice * (1 + 3 * 0.044715 * x * x)))
 
 
-def decompositions(table: Mapping[Any, Any]) -> dict[Any, Any]:
-    """What operations are traced as, if the rule holds: torch's GELU stays one, its gradient is written our way."""
+def decompositions(table: Mapping[Any, Any], device: torch.device) -> Mapping[Any, Any]:
+    """What operations are traced as. Without vector code torch's GELU stays one, and its gradient is written our way."""
+    if device.type != "cpu" or has_vector_code():
+        return table
     ours = {k: v for k, v in table.items() if k is not aten.gelu.default}
     return ours | {aten.gelu_backward.default: gelu_backward_by_sigmoid}
 
 
-def wanted(device: torch.device) -> bool:
-    return device.type == "cpu" and not has_vector_code()
-
-
-def keep_own_kernels(graph: fx.Graph) -> None:
+def keep_own_kernels(graph: fx.Graph, device: torch.device) -> None:
     """Put our operations in place of torch's in a traced graph."""
+    if device.type != "cpu":
+        return
+    for node in graph.nodes:
+        if node.target in _INEXACT and node.meta["val"].is_floating_point():
+            node.target, node.args = prims.exactly.default, (node.args[0], _INEXACT[node.target])
+    if not has_vector_code():
+        _keep_faster_kernels(graph)
+
+
+def _keep_faster_kernels(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.target is aten.gelu.default:
             node.target, node.args, node.kwargs = prims.gelu.default, (node.args[0], _approximate(node)), {}

@@ -11,6 +11,13 @@ from mlc_torch.engine import own_kernels
 from mlc_torch.engine.own_kernels import decompositions, gelu_backward_by_sigmoid, keep_own_kernels
 
 aten = torch.ops.aten
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def without_vector_code(monkeypatch):
+    """Whatever this processor has: the rule for one without is on trial."""
+    monkeypatch.setattr(own_kernels, "has_vector_code", lambda: False)
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -47,8 +54,8 @@ def test_a_graph_with_our_operations_gives_the_same(channels, by_source, bias, a
         return [made, *torch.autograd.grad(made.square().sum(), wanted)]
 
     with torch.enable_grad():
-        graph = make_fx(step, decomposition_table=decompositions({}), tracing_mode="fake")(x, weight, biases)
-    keep_own_kernels(graph.graph)
+        graph = make_fx(step, decomposition_table=decompositions({}, CPU), tracing_mode="fake")(x, weight, biases)
+    keep_own_kernels(graph.graph, CPU)
     graph.recompile()
     ours = {n.target.namespace for n in graph.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
     assert "mlc_torch" in ours
@@ -56,6 +63,17 @@ def test_a_graph_with_our_operations_gives_the_same(channels, by_source, bias, a
     for got, want in zip(graph(x, weight, biases), step(x, weight, biases), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=5e-5)
         assert got.stride() == want.stride()
+
+
+@pytest.mark.parametrize("name", ["acosh", "asinh", "atanh", "expm1"])
+def test_what_inductor_computes_inexactly_is_left_to_torch(name):
+    function, x = getattr(torch, name), torch.tensor([1e-8, 0.5, 1.5, 1e20])
+    graph = make_fx(lambda x: function(x), tracing_mode="fake")(x)
+    keep_own_kernels(graph.graph, CPU)
+    graph.recompile()
+    assert torch.equal(graph(x).nan_to_num(-7), function(x).nan_to_num(-7))
+    assert any(n.target is torch.ops.mlc_torch.exactly.default for n in graph.graph.nodes)
+    torch.library.opcheck(own_kernels.exactly, (torch.tensor([1.5 if name == "acosh" else 0.5]), name))
 
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_backward"])
