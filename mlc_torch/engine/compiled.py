@@ -136,8 +136,13 @@ def _check_layout(graph: fx.GraphModule, made: Sequence[Any]) -> None:
     """The other phase was compiled for these strides, and reads memory as they say without looking."""
     (output,) = [n for n in graph.graph.nodes if n.op == "output"]
     for node, value in zip(output.args[0], made, strict=True):
-        if isinstance(node, fx.Node) and value.stride() != node.meta["val"].stride():
+        if isinstance(node, fx.Node) and _steps(value) != _steps(node.meta["val"]):
             raise RuntimeError(f"a result of {list(value.shape)} came with other strides than were traced")
+
+
+def _steps(tensor: torch.Tensor) -> list[int]:
+    """The strides that count: a dimension of one element has none."""
+    return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
 def _draws(plan: Plan, feeds: Tensors, constants: Tensors, training: bool) -> list[Draw]:

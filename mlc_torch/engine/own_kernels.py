@@ -1,7 +1,8 @@
 """Operations that TorchInductor shall leave to torch's own kernels on the CPU. As operations of ours they pass untouched.
 
-Some it computes by formulas that lose digits or overflow. Without vector code (the rule of ``kernels``) it writes tanh
-and erf out element by element, three times as slow as torch's GELU, and calls oneDNN's convolution gradient.
+Some it computes by formulas that lose digits or overflow, and the least of 8-bit numbers wrongly. Without vector code
+(the rule of ``kernels``) it writes tanh and erf out element by element, three times as slow as torch's GELU, and calls
+oneDNN's convolution gradient.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _INEXACT = {
     for operation in (aten.acosh.default, aten.asinh.default, aten.atanh.default, aten.expm1.default)
 }
 """acosh(1e20) is infinite there, atanh(1e-8) and expm1(1e-8) are 0."""
+
+_SMALLEST = (aten.amin.default, aten.argmin.default)
 
 
 @torch.library.custom_op("mlc_torch::exactly", mutates_args=())
@@ -109,11 +112,32 @@ def keep_own_kernels(graph: fx.Graph, device: torch.device) -> None:
     """Put our operations in place of torch's in a traced graph."""
     if device.type != "cpu":
         return
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if node.target in _INEXACT and node.meta["val"].is_floating_point():
             node.target, node.args = prims.exactly.default, (node.args[0], _INEXACT[node.target])
+        elif node.target in _SMALLEST and node.args[0].meta["val"].dtype in (torch.int8, torch.uint8):
+            _in_32_bits(graph, node)
     if not has_vector_code():
         _keep_faster_kernels(graph)
+
+
+def _in_32_bits(graph: fx.Graph, node: fx.Node) -> None:
+    """Inductor finds another smallest element of 8-bit numbers than there is."""
+    convert = torch.ops.prims.convert_element_type.default
+
+    def converted(source: fx.Node, dtype: torch.dtype) -> fx.Node:
+        made = graph.call_function(convert, (source, dtype))
+        made.meta["val"] = source.meta["val"].to(dtype)
+        return made
+
+    (source,), made = node.all_input_nodes, node.meta["val"]
+    with graph.inserting_before(node):
+        node.replace_input_with(source, converted(source, torch.int32))
+    if node.target is aten.amin.default:
+        node.meta["val"] = made.to(torch.int32)
+        with graph.inserting_after(node):
+            narrow = converted(node, made.dtype)
+        node.replace_all_uses_with(narrow, delete_user_cb=lambda user: user is not narrow)
 
 
 def _keep_faster_kernels(graph: fx.Graph) -> None:

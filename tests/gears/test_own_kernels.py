@@ -76,6 +76,17 @@ def test_what_inductor_computes_inexactly_is_left_to_torch(name):
     torch.library.opcheck(own_kernels.exactly, (torch.tensor([1.5 if name == "acosh" else 0.5]), name))
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_the_least_of_small_numbers_is_sought_in_32_bits(dtype):
+    x = torch.tensor([[5, 3, 9], [4, 7, 100]], dtype=dtype)
+    graph = make_fx(lambda x: [torch.amin(x, 1), torch.argmin(x, 0)], tracing_mode="fake")(x)
+    keep_own_kernels(graph.graph, CPU)
+    graph.recompile()
+    assert any(n.target is torch.ops.prims.convert_element_type.default for n in graph.graph.nodes)
+    for got, want in zip(graph(x), [torch.amin(x, 1), torch.argmin(x, 0)], strict=True):
+        assert got.dtype == want.dtype and torch.equal(got, want)
+
+
 @pytest.mark.parametrize("name", ["gelu", "gelu_backward"])
 def test_what_is_promised_of_gelu_is_kept(name):
     x = draw(3, 4)
