@@ -6,17 +6,19 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
 from mlc_torch.engine.updater import Updater
 from mlc_torch.layers.noise import Noise
+
+if TYPE_CHECKING:
+    from mlc_torch.engine.compiled import Compiled
 
 _WARM_UP = 2
 _NOTHING = object()
@@ -118,7 +120,7 @@ class Captured:
         """The update of the recorded gradients, run once so that nothing is loaded while it is recorded."""
         kept = _Kept(self.plan, updater)
         work: Callable[[], None] = partial(updater.apply, self._gradients[0])
-        if isinstance(self._inner, Compiled):
+        if not isinstance(self._inner, Plain):
             work = self._inner.update_of(updater, self._gradients[0]) or work
         work()
         kept.restore()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mlc_torch.engine.captured import Captured
-from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
@@ -21,6 +20,9 @@ from mlc_torch.enums import MLCGraphCompilationOptions
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import in_one_line, log, refuse
 from mlc_torch.tensor import Cell
+
+if TYPE_CHECKING:
+    from mlc_torch.engine.compiled import Compiled
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 
@@ -155,6 +157,8 @@ class Session:
         inner: Plain | Compiled = Plain(plan, training, differentiates)
         why = ""
         if self._use_inductor:
+            from mlc_torch.engine.compiled import Compiled  # only those who ask for it pay for loading it
+
             try:
                 inner = Compiled(plan, on_device, constants, injected, training, differentiates)
             except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
@@ -164,10 +168,10 @@ class Session:
             if plan.device.type == "cuda":
                 updater = self.updater if self.updater is not None and self.updater.optimizer.replayable else None
                 made: Gear = Captured(plan, feeds, constants, injected, inner, differentiates, updater)
-            elif isinstance(inner, Compiled):
-                made = inner
-            else:
+            elif isinstance(inner, Plain):
                 made = Planned(plan, on_device, constants, injected, training, differentiates)
+            else:
+                made = inner
         except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being captured, it still runs
             why = str(error) if isinstance(error, NotRecordable) else in_one_line(error)
             log.info("the graph runs module by module: %s", why)

@@ -154,6 +154,11 @@ class _Recorder(TorchDispatchMode):
     Nothing is let go while recording, so that no address is used twice.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Otherwise torch loads its compiler, for seconds, to keep it away from a mode that compiled code never meets."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()
         self.graph = fx.Graph()

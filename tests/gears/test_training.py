@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -104,3 +107,13 @@ def test_one_call_and_three_phases_give_the_same(torch_device):
         assert by_phase.executeOptimizerUpdate()
     for a, b in zip(one.parameters, three.parameters, strict=True):
         assert torch.equal(a.torch, b.torch)
+
+
+def test_a_first_compile_loads_no_compiler():
+    """Torch's compiler takes seconds to load; a small network compiles in a fraction of one."""
+    program = (
+        "import sys; from tests.gears.training import perceptron, train; train(perceptron, 1);"
+        "sys.exit(any(name in sys.modules for name in ('torch._dynamo', 'torch._inductor')))"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == 0
