@@ -7,6 +7,8 @@ that whoever records a network sees two of them and not thousands.
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -58,18 +60,22 @@ def run_backward(
     return sums, grad_h, grad_c
 
 
-_forward = torch.library.custom_op("mlc_torch::lstm_forward", run_forward, mutates_args=())
-_backward = torch.library.custom_op("mlc_torch::lstm_backward", run_backward, mutates_args=())
+_library = torch.library.Library("mlc_torch", "FRAGMENT")
+# Not by ``custom_op``: what it registers loads torch's compiler, for seconds, when it is called for the first time.
+for _name, _function, _results in (("lstm_forward", run_forward, 4), ("lstm_backward", run_backward, 3)):
+    _params = ", ".join(f"Tensor {p}" for p in inspect.signature(_function).parameters)
+    _library.define(f"{_name}({_params}) -> ({', '.join(['Tensor'] * _results)})")
+    _library.impl(_name, torch.no_grad()(_function), "CompositeExplicitAutograd")
 
 
-@_forward.register_fake
+@torch.library.register_fake("mlc_torch::lstm_forward", lib=_library)
 def _(projected: Tensor, wh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     time, (batch, hidden) = projected.shape[0], h0.shape
     hs = projected.new_empty(time + 1, batch, hidden)
     return hs, torch.empty_like(hs), torch.empty_like(projected), projected.new_empty(time, batch, hidden)
 
 
-@_backward.register_fake
+@torch.library.register_fake("mlc_torch::lstm_backward", lib=_library)
 def _(
     grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor, wh: Tensor, cs: Tensor, gates: Tensor, squashed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
