@@ -1,4 +1,4 @@
-"""Draws measured ratios: ``python -m benchmarks.picture cpu.json cuda.json docs/benchmark.svg``."""
+"""Draws measured ratios, and prints them as tables: ``python -m benchmarks.picture cpu.json cuda.json docs/benchmark.svg``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import json
 from pathlib import Path
 from typing import Any
+
+from benchmarks.table import table
 
 COLOURS = {
     "mlc_torch, one call": "#2f6fdb",
@@ -35,12 +37,12 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
             for x, y in zip(places, heights, strict=True):
                 axes.text(x, min(y, 1.3) + 0.02, f"{y:.2f}", ha="center", va="bottom", fontsize=6.5, rotation=90)
         axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylim(0, 1.45)
+        axes.set_ylim(0, 1.4)
         axes.set_xticks(range(len(results)), list(results))
         axes.set_ylabel("time / hand-written PyTorch")
         axes.set_title(f"{run['device'].upper()}: {run['machine']}, torch {run['torch']}", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=7, ncols=len(names), loc="upper center", frameon=False)
+        axes.legend(fontsize=7, ncols=len(names), loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
     figure.savefig(path)
 
 
@@ -48,7 +50,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.picture", description=__doc__)
     parser.add_argument("files", nargs="+", type=Path, help="what --json wrote, then the picture to write")
     *files, picture = parser.parse_args(arguments).files
-    draw([json.loads(f.read_text()) for f in files], picture)
+    measured = [json.loads(f.read_text()) for f in files]
+    draw(measured, picture)
+    for run in measured:
+        print(table(run["results"]) + "\n")
 
 
 if __name__ == "__main__":
