@@ -164,16 +164,7 @@ def make_attention(optimizer, device):
     shapes = [(1, 2, 2, 4)] * 3 + [(1, 1, 4, 4)]
     weights = [tensor(values(*shape, seed=i) * 0.5) for i, shape in enumerate(shapes)]
     biases = [tensor(values(4, seed=i)) for i in range(4)]
-    descriptor = MLCMultiheadAttentionDescriptor(
-        modelDimension=4,
-        keyDimension=4,
-        valueDimension=4,
-        headCount=2,
-        dropout=0.0,
-        hasBiases=True,
-        hasAttentionBiases=False,
-        addsZeroAttention=False,
-    )
+    descriptor = MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=2)
     layer = MLCMultiheadAttentionLayer(descriptor=descriptor, weights=weights, biases=biases, attentionBiases=None)
     y = graph.node(add(), sources=[graph.node(layer, sources=[x, x, x]), x])
     given = {"x": values(2, 5, 4), "t": values(2, 5, 4, seed=1)}

@@ -87,16 +87,7 @@ def _lstm(*tensors) -> MLCLSTMLayer:
 
 
 def _attention(*tensors) -> MLCMultiheadAttentionLayer:
-    descriptor = MLCMultiheadAttentionDescriptor(
-        modelDimension=4,
-        keyDimension=4,
-        valueDimension=4,
-        headCount=2,
-        dropout=0.0,
-        hasBiases=True,
-        hasAttentionBiases=False,
-        addsZeroAttention=False,
-    )
+    descriptor = MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=2)
     return MLCMultiheadAttentionLayer(
         descriptor=descriptor, weights=list(tensors[:4]), biases=list(tensors[4:]), attentionBiases=None
     )

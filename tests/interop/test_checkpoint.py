@@ -300,7 +300,6 @@ def test_missing_files_and_folders(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_what_is_no_plain_file_is_left_alone(tmp_path):
     """Reading from a pipe would wait for ever, and a device would be replaced by a file."""
     os.mkfifo(tmp_path / "pipe")
