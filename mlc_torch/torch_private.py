@@ -171,6 +171,7 @@ def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Seque
         compiled = torch.compile(graph, fullgraph=True, dynamic=False)
         return lambda given: compiled(*given)
     from torch import _guards
+    from torch._dynamo.utils import get_metrics_context
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
     from torch._inductor.virtualized import V
@@ -187,6 +188,7 @@ def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Seque
         _guards.tracing(_guards.TracingContext(fake)),
         torch.no_grad(),
         config.patch(layout_optimization=False, size_asserts=False),
+        get_metrics_context(),  # torch 2.6 counts inside of it and nowhere else
     ):
         compiled = compile_fx_inner(graph, examples)
     return getattr(compiled, "current_callable", None) or compiled

@@ -14,6 +14,9 @@ from mlc_torch.engine.as_module import Input, SharedGraphModule
 from mlc_torch.graph import MLCGraph
 from mlc_torch.refusals import log
 
+_TRANSLATES_SEVERAL_RESULTS = "2.7"
+"""Before this version torch cannot write an operation with several results, such as batch normalization, as ONNX."""
+
 _SOME = 2
 """Samples in the example of a batch whose size is left open: torch takes a batch of one for a fixed one."""
 
@@ -35,6 +38,8 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
     with _modes_kept(graph):
         module = graph.to_module()
         program, free = _exported(module, dynamic_batch)
+    if torch.__version__ < _TRANSLATES_SEVERAL_RESULTS:
+        program = program.run_decompositions({torch.ops.aten._native_batch_norm_legit_no_training.default: _normalized})
     # All these dimensions are one symbol of the program; the first use of it names it.
     first = next((name for name, axes in free.items() if axes), None)
     named = {name: dict.fromkeys(axes, "batch") if name == first else {} for name, axes in free.items()} or None
@@ -54,6 +59,22 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
             f"writing ONNX needs the package {missing.name}: pip install 'mlc_torch[onnx]'", name=missing.name
         ) from missing
     return Path(path)
+
+
+def _normalized(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor,
+    variance: torch.Tensor,
+    momentum: float,
+    epsilon: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Batch normalization in inference by elementary operations."""
+    scale = torch.rsqrt(variance + epsilon) * (1 if weight is None else weight)
+    shift = (0 if bias is None else bias) - mean * scale
+    shape = (-1, *[1] * (x.dim() - 2))
+    return x * scale.view(shape) + shift.view(shape), x.new_empty(0), x.new_empty(0)
 
 
 Free = dict[str, dict[int, Any]]

@@ -75,7 +75,8 @@ def test_onnx_gives_the_graphs_numbers(tmp_path):
     trained.train(0, 2)
     path = export_onnx(trained.training, tmp_path / "classifier.onnx")
     session = onnxruntime.InferenceSession(path)
-    assert [(i.name, i.shape) for i in session.get_inputs()] == [("image", ["batch", INPUTS])]
+    open_size = "batch" if torch.__version__ >= "2.7" else "s0"  # torch 2.6 keeps the name of its own symbol
+    assert [(i.name, i.shape) for i in session.get_inputs()] == [("image", [open_size, INPUTS])]
     assert [(o.name, o.shape) for o in session.get_outputs()] == [("dense2", ["batch", CLASSES])]
     image = numbers(BATCH, INPUTS, seed=4)
     want = trained.predict(image)

@@ -99,7 +99,7 @@ def test_anchors_are_the_first_of_the_bytes():
 def test_the_module_can_be_traced():
     y, t = (torch.from_numpy(s) for s in sources())
     module = MLCYOLOLossLayer(descriptor=describe()).module
-    torch.testing.assert_close(torch.export.export(module, (y, t)).module()(y, t), module(y, t))
+    torch.testing.assert_close(torch.export.export(module, (y, t), strict=False).module()(y, t), module(y, t))
 
 
 def test_what_it_inherits():
