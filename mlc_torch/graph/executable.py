@@ -251,13 +251,16 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         self._check_devices(nodes)
         limited = checked_constants(nodes, self._fed_cells(variant))
         plan = make_plan(nodes, self._fed_cells(variant), self._device, wishes)
+        standing = _standing_cells(nodes, plan)
+        for cell in standing:
+            cell.place(self._device, writable=True)  # read-only memory may have been bound since the last compile
         kept = set(plan.readable)
         first = plan.fed_count + plan.constant_count
         made = Session(
             plan,
             self._result_cell(nodes),
             unkept=[c for slot, c in enumerate(plan.cells) if slot >= first and slot not in kept],
-            cells=[*_standing_cells(nodes, plan), *limited],
+            cells=[*standing, *limited],
             optimizer=self._optimizer_for(variant),
             options=self._options,
             use_inductor=self._use_inductor,

@@ -189,14 +189,25 @@ class MLCGraph(MLCObject):
     )
     @has_quick_way
     def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
-        """Names that stand in both dictionaries are bound; their data has been read when this returns."""
+        """Names that stand in both dictionaries are bound; the data of inputs has been read when this returns.
+
+        A parameter is bound whole, as by its own ``bindAndWriteData``.
+        """
         pairs = [(name, tensor._cell, inputsData[name]) for name, tensor in inputTensors.items() if name in inputsData]
-        batches = self._batches([cell for _, cell, _ in pairs], batchSize)
+        fed = self._batches([cell for _, cell, _ in pairs], batchSize)
+        batches = [0 if self._stands(cell) else n for (_, cell, _), n in zip(pairs, fed, strict=True)]
         for (name, cell, data), batch in zip(pairs, batches, strict=True):
             needed_bytes(name, cell, data, batch)
         for (_, cell, data), batch in zip(pairs, batches, strict=True):
-            write(cell, data, device, batch)
+            if self._stands(cell):
+                cell.upload(data, device)
+            else:
+                write(cell, data, device, batch)
         return True
+
+    def _stands(self, cell: Cell) -> bool:
+        """Whether the tensor keeps its value from call to call, as parameters do, rather than being fed."""
+        return cell.is_shown
 
     def _batches(self, cells: list[Cell], batchSize: int) -> list[int]:
         """How many samples of each tensor ``batchSize`` means; 0 for one that is bound whole, as initial states are."""

@@ -58,6 +58,7 @@ class _Ways:
         self.feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in session.feeds]
         self.unfed = [group for group in _GROUPS if all(group != fed for fed, *_ in self.feeds)]
         self.cells = [f.cell for f in session.feeds]
+        self.fed = {id(cell) for cell in self.cells if not graph._stands(cell)}
         self.result = MLCTensor._of(session.result)
         self.again = session.again()
 
@@ -89,7 +90,7 @@ class _Ways:
             found = data[name]
             if type(tensor) is not MLCTensor or type(found) is not MLCTensorData:
                 return NotImplemented
-            if found._length < tensor._cell.nbytes:
+            if id(tensor._cell) not in self.fed or found._length < tensor._cell.nbytes:
                 return NotImplemented
         for name, tensor in tensors.items():
             write(tensor._cell, data[name], device, 0)

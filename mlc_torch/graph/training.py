@@ -85,6 +85,9 @@ class MLCTrainingGraph(GradientGraph):
         own = own_loss_node(self._lossLayer, nodes, self._labels, self._label_weights, self._loss_cells)
         return nodes if own is None else [*nodes, own]
 
+    def _stands(self, cell: Cell) -> bool:
+        return super()._stands(cell) or any(p._tensor._cell is cell for p in self._trained_tensors)
+
     def _is_loss(self, layer: MLCLayer) -> bool:
         return layer is self._lossLayer or super()._is_loss(layer)
 

@@ -144,6 +144,11 @@ class Cell:
         if self.value is not None:
             parameter.data = view(self.value)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether a torch parameter or buffer looks into this tensor's memory."""
+        return any(reference() is not None for reference, _ in self._views)
+
     def publish(self, value: torch.Tensor, device: MLCDevice) -> None:
         """A graph computed this tensor."""
         self.value, self.device, self.snapshot = value, device, None

@@ -14,19 +14,25 @@ from mlc_torch import (
     MLCExecutionOptions,
     MLCGraph,
     MLCInferenceGraph,
+    MLCLossLayer,
     MLCLSTMDescriptor,
     MLCLSTMLayer,
+    MLCReductionType,
     MLCTensorData,
+    MLCTensorParameter,
+    MLCTrainingGraph,
     last_refusal,
 )
 from tests.graph.programs import (
     array,
     cpu,
     data,
+    dense,
     on,
     placeholder,
     predictions,
     regression,
+    sgd,
     squared_error,
     tensor,
     values,
@@ -309,3 +315,66 @@ def test_output_buffers_of_another_type():
     out, a = np.zeros((3, 2), np.int32), np.arange(6, dtype=np.int32)
     assert inference.execute(inputsData={"x": data(a)}, outputsData={"y": data(out)}, batchSize=0)
     np.testing.assert_array_equal(out.ravel(), a)
+
+
+# Tensors that keep their value
+
+
+def test_parameters_bound_by_the_graph_are_used(torch_device):
+    device, graph, x, layer = on(torch_device), MLCGraph(), placeholder(2, 3), dense(3, 2)
+    result = graph.node(layer, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=device)
+    given, weights = values(2, 3), values(2, 3, seed=8)
+    for _ in range(2):
+        assert inference.execute(inputsData={"x": data(given)}, batchSize=0, options=SYNCHRONOUS)
+    assert inference.bindAndWriteData(
+        {"w": data(weights)}, forInputs={"w": layer.weights}, to=device, batchSize=2, synchronous=True
+    )
+    assert inference.execute(inputsData={"x": data(given)}, batchSize=0, options=SYNCHRONOUS)
+    want = given @ weights.T + array(layer.biases).reshape(2)
+    np.testing.assert_allclose(array(result), want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["tensor", "graph"])
+def test_read_only_weights_bound_later_are_trained_in_memory_of_their_own(way, torch_device):
+    """Python's ``bytes`` never change."""
+    program, device = regression(device=on(torch_device)), on(torch_device)
+    assert program.compile() and program.step() >= 0
+    weights = program.layers[0].weights
+    ones = np.ones(weights.descriptor.shape, np.float32)
+    memory = ones.tobytes()
+    bound = MLCTensorData(immutableBytesNoCopy=memory, length=len(memory))
+    if way == "tensor":
+        assert weights.bindAndWriteData(bound, to=device)
+    else:
+        assert program.training.bindAndWriteData({"w": bound}, forInputs={"w": weights}, to=device, synchronous=True)
+    first = program.step()
+    assert program.step() < first
+    program.training.synchronizeUpdates()
+    assert not np.array_equal(array(weights), ones)
+    assert memory == ones.tobytes()
+
+
+def test_a_trained_tensor_bound_by_the_graph_goes_on_from_there():
+    """One step from the bound value: w - rate * gradient, the loss being the mean of (w + 0)."""
+    start, again = np.full((1, 4), 3, np.float32), np.full((1, 4), 5, np.float32)
+    graph, w = MLCGraph(), tensor(start.copy())
+    graph.node(
+        MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[w, tensor(np.zeros((1, 4), np.float32))]
+    )
+    mean = MLCLossLayer.meanAbsoluteError(reductionType=MLCReductionType.mean, weight=1)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=mean, optimizer=sgd(0.4))
+    y = placeholder(1, 4)
+    assert training.addInputs({}, lossLabels={"y": y})
+    assert training.setTrainingTensorParameters([MLCTensorParameter(tensor=w)])
+    assert training.compile(options=[], device=cpu())
+    zeros = data(np.zeros((1, 4), np.float32))
+    for value in (start, again):
+        if value is again:
+            assert training.bindAndWriteData({"w": data(again.copy())}, forInputs={"w": w}, to=cpu(), synchronous=True)
+        assert training.execute(
+            inputsData={}, lossLabelsData={"y": zeros}, lossLabelWeightsData=None, batchSize=0, options=SYNCHRONOUS
+        )
+        training.synchronizeUpdates()
+        np.testing.assert_allclose(array(w), value - 0.4 / 4, rtol=1e-6)

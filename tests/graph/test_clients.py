@@ -247,6 +247,14 @@ def test_one_tensor_sixteen_times_in_an_lstm():
 # 8: SwiftML
 
 
+def two_to_one(weights, biases, kernelSizes):
+    """A dense layer; its kernel sizes say nothing, and real programs write what they like."""
+    descriptor = MLCConvolutionDescriptor(
+        kernelSizes=kernelSizes, inputFeatureChannelCount=2, outputFeatureChannelCount=1
+    )
+    return unwrap(MLCFullyConnectedLayer(weights=weights, biases=biases, descriptor=descriptor))
+
+
 def test_swiftml_style_with_debug_layers():
     device = MLCDevice()
     x, target = MLCTensor(shape=[4, 2]), MLCTensor(shape=[4, 1])
@@ -255,15 +263,7 @@ def test_swiftml_style_with_debug_layers():
     assert weights.bindAndWriteData(MLCTensorData(bytesNoCopy=first, length=8), to=device)
     assert biases.bindAndWriteData(MLCTensorData(bytesNoCopy=zero, length=4), to=device)
     graph = MLCGraph()
-    layer = unwrap(
-        MLCFullyConnectedLayer(
-            weights=weights,
-            biases=biases,
-            descriptor=MLCConvolutionDescriptor(
-                kernelSizes=(2, 1), inputFeatureChannelCount=2, outputFeatureChannelCount=1
-            ),
-        )
-    )
+    layer = two_to_one(weights, biases, kernelSizes=(2, 1))
     node = graph.node(layer, source=x)
     node = graph.node(MLCActivationLayer.leakyReLU(negativeSlope=0.9), source=node)
     node = graph.node(unwrap(MLCReshapeLayer(shape=[4, 1])), source=node)
@@ -384,15 +384,7 @@ def test_mimic_tense_shapes():
     weights = MLCTensor(shape=[1, 1, 2], data=immutable(np.array([1, 0.5], np.float32)), dataType=FLOAT)
     biases = MLCTensor(shape=[1, 1], data=immutable(np.array([2], np.float32)), dataType=FLOAT)
     graph = MLCGraph()
-    layer = unwrap(
-        MLCFullyConnectedLayer(
-            weights=weights,
-            biases=biases,
-            descriptor=MLCConvolutionDescriptor(
-                kernelSizes=(1, 1), inputFeatureChannelCount=2, outputFeatureChannelCount=1
-            ),
-        )
-    )
+    layer = two_to_one(weights, biases, kernelSizes=(1, 1))
     y = graph.node(layer, source=x)
     loss = MLCLossLayer(
         descriptor=MLCLossDescriptor(type=MLCLossType.meanSquaredError, reductionType=MLCReductionType.none)
