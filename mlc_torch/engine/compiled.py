@@ -45,7 +45,8 @@ class Compiled:
             warnings.simplefilter("ignore")  # what torch tells its own developers
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
             keep_own_kernels(joint.graph, plan.device)
-            forward, backward, self._needed = _halves(joint, self._kept, len(injected))
+            written = range(len(plan.parameters), len(self._standing))
+            forward, backward, self._needed = _halves(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if differentiates else None
         made = self._forward(given[: len(given) - len(injected)])
@@ -205,9 +206,12 @@ def _traced(function: Callable[..., Any], given: Tensors, device: torch.device) 
 
 
 def _halves(
-    joint: fx.GraphModule, forward_count: int, injected_count: int
+    joint: fx.GraphModule, forward_count: int, injected_count: int, written: Sequence[int]
 ) -> tuple[fx.GraphModule, fx.GraphModule, list[int]]:
-    """The graph of the forward results, the graph of the gradients, and which inputs the latter needs too."""
+    """The graph of the forward results, the graph of the gradients, and which inputs the latter needs too.
+
+    The inputs ``written`` have other values by then.
+    """
     nodes = list(joint.graph.nodes)
     outputs = list(nodes[-1].args[0])
     placeholders = [n for n in nodes if n.op == "placeholder"]
@@ -216,16 +220,33 @@ def _halves(
     # A part of a forward operation's several results is taken out where they are made.
     ahead |= {n for n in nodes if n.target is operator.getitem and n.args[0] in ahead}
     first = [n for n in nodes if n.op in ("call_function", "get_attr") and n in ahead]
-    second = [n for n in nodes if n.op in ("call_function", "get_attr") and n not in ahead]
+    later = {n for n in nodes if n.op in ("call_function", "get_attr") and n not in ahead}
+    later |= _computed_again(first, [*later, *outputs[forward_count:]], [placeholders[i] for i in written])
+    second = [n for n in nodes if n in later]
     used = dict.fromkeys(i for n in second for i in n.all_input_nodes)
     used |= dict.fromkeys(o for o in outputs[forward_count:] if isinstance(o, fx.Node))
-    later = set(second)
     inputs = [n for n in used if n.op == "placeholder" and n not in outside]
     saved = [n for n in used if n.op != "placeholder" and n not in later]
     own = [n for n in placeholders if n not in outside]
     forward = _graph(joint, own, first, [*outputs[:forward_count], *saved])
     backward = _graph(joint, [*inputs, *saved, *outside], second, outputs[forward_count:])
     return forward, backward, [own.index(n) for n in inputs]
+
+
+_SMALL = 128
+"""So few elements are computed again sooner than memory for them is found and handed over."""
+
+
+def _computed_again(first: Sequence[fx.Node], needing: Sequence[Any], written: Sequence[fx.Node]) -> set[fx.Node]:
+    """Which forward nodes the gradient phase computes once more, rather than being handed their values."""
+    cheap: set[fx.Node] = set()
+    for node in first:
+        small = torch.Tag.pointwise in getattr(node.target, "tags", ()) and node.meta["val"].numel() <= _SMALL
+        sources = [n for n in node.all_input_nodes if n.op != "placeholder" or n in written]
+        if (small or getattr(node.target, "is_view", False)) and cheap.issuperset(sources):
+            cheap.add(node)
+    needed = [i for n in needing if isinstance(n, fx.Node) for i in (n, *n.all_input_nodes)]
+    return _ancestors([n for n in needed if n in cheap]) & cheap
 
 
 def _ancestors(nodes: Sequence[Any]) -> set[fx.Node]:

@@ -1,15 +1,19 @@
-"""Which of torch's CPU kernels computes a convolution, by a fixed rule (never by timing: same program, same numbers).
+"""Which of torch's CPU kernels computes a convolution or a product, by a fixed rule (never by timing: same program,
+same numbers).
 
 The rule was measured on both kinds of processor (docs, performance) and asks only what torch was built for. With vector
 code, kernels of up to 3x3 run faster with channels last, larger ones do not. Without, all of them do, and oneDNN's
 gradient takes two to four times as long as that of torch's own kernel, which multiplies matrices; the same holds for
 the forward pass over a single channel.
+
+Where torch was built with the Arm Compute Library it hands products with a transposed factor to it, and pays 70 to
+350 µs for the way there. BLAS is faster by more than it takes to transpose a small factor beforehand.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -38,15 +42,56 @@ def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
     if device.type != "cpu" or has_vector_code():
         return
     for node in nodes:
-        if node.target is aten.convolution_backward.default and is_plain(node.args[4:10]):
+        if node.target is torch._C._nn.linear:
+            *_, (rows, depth), (_, columns) = node.meta["shapes"]
+            node.target = product_of(rows, depth, columns, node.meta["dtype"]) or node.target
+        elif node.target is aten.convolution_backward.default and is_plain(node.args[4:10]):
             grad, x, weight, _, stride, padding, *_, mask = node.args
             node.target = convolution_backward
             node.args = (grad, x, weight, stride, padding, mask, node.meta["strides"])
         elif node.target is aten.convolution.default and is_plain(node.args[3:9]):
             x, weight, bias, stride, padding, *_ = node.args
-            if node.meta["source_shape"][1] == 1:
+            if node.meta["shapes"][0][1] == 1:
                 node.target = convolution_of_one_channel
                 node.args = (x, weight, bias, stride, padding, node.meta["strides"])
+
+
+def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
+    """What multiplies [rows, depth] with the transpose of [columns, depth]; ``None`` for torch's own choice."""
+    if not multiplies_by_acl() or dtype != torch.float32 or min(rows, depth, columns) <= _LEFT_TO_BLAS:
+        return None
+    small = _CHEAP_TO_TRANSPOSE
+    if columns * depth <= (2 * small if rows >= _MANY_ROWS else small):
+        return product_with_transposed_weight
+    return product_with_transposed_source if rows * depth <= small else None
+
+
+_LEFT_TO_BLAS = 8
+"""Up to here torch itself does."""
+_CHEAP_TO_TRANSPOSE, _MANY_ROWS = 2**15, 1024
+"""Elements that take about 40 µs to transpose; the rows that make up for twice as many."""
+
+
+@functools.cache
+def multiplies_by_acl() -> bool:
+    """Whether torch's products go through the Arm Compute Library."""
+    ask = getattr(torch.backends.mkldnn, "is_acl_available", None)
+    return ask is not None and bool(ask())
+
+
+def product_with_transposed_weight(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    other = weight.t().contiguous()
+    return torch.mm(x, other) if bias is None else torch.addmm(bias, x, other)
+
+
+def product_with_transposed_source(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The source is laid out column by column: BLAS takes both as transposed."""
+    by_column = x.t().contiguous().t()
+    return torch.mm(by_column, weight.t()) if bias is None else torch.addmm(bias, by_column, weight.t())
 
 
 def is_plain(how: Any) -> bool:

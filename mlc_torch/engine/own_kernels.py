@@ -15,7 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from mlc_torch.engine.kernels import convolution_backward, convolution_of_one_channel, has_vector_code, is_plain
+from mlc_torch.engine.kernels import (
+    convolution_backward,
+    convolution_of_one_channel,
+    has_vector_code,
+    is_plain,
+    product_of,
+)
+from mlc_torch.operations import operation
 
 aten, prims = torch.ops.aten, torch.ops.mlc_torch
 
@@ -29,22 +36,38 @@ _INEXACT = {
 _SMALLEST = (aten.amin.default, aten.argmin.default)
 
 
-@torch.library.custom_op("mlc_torch::exactly", mutates_args=())
+@operation("exactly(Tensor x, str name) -> Tensor", lambda x, name: torch.empty_like(x))
 def exactly(x: Tensor, name: str) -> Tensor:
     return getattr(torch, name)(x)
 
 
-@torch.library.custom_op("mlc_torch::gelu", mutates_args=())
+@operation("gelu(Tensor x, str approximate) -> Tensor", lambda x, approximate: torch.empty_like(x))
 def gelu(x: Tensor, approximate: str) -> Tensor:
     return aten.gelu(x, approximate=approximate)
 
 
-@torch.library.custom_op("mlc_torch::gelu_backward", mutates_args=())
+@operation(
+    "gelu_backward(Tensor grad, Tensor x, str approximate) -> Tensor",
+    lambda grad, x, approximate: torch.empty_like(grad),
+)
 def gelu_backward(grad: Tensor, x: Tensor, approximate: str) -> Tensor:
     return aten.gelu_backward(grad, x, approximate=approximate)
 
 
-@torch.library.custom_op("mlc_torch::convolution_of_one_channel", mutates_args=())
+@operation(
+    "product(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    lambda x, weight, bias: x.new_empty(x.shape[0], weight.shape[0]),
+)
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    multiply = product_of(*x.shape, weight.shape[0], x.dtype) or torch._C._nn.linear
+    return multiply(x, weight, bias)
+
+
+@operation(
+    "convolution_of_one_channel(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] shape, "
+    "int[] strides) -> Tensor",
+    lambda x, weight, bias, stride, padding, shape, strides: x.new_empty_strided(shape, strides),
+)
 def one_channel(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int], shape: Sequence[int],
     strides: Sequence[int],
@@ -52,7 +75,14 @@ def one_channel(
     return convolution_of_one_channel(x, weight, bias, stride, padding, tuple(strides))
 
 
-@torch.library.custom_op("mlc_torch::convolution_backward", mutates_args=())
+@operation(
+    "convolution_backward(Tensor grad, Tensor x, Tensor weight, int[] stride, int[] padding, int[] x_strides, "
+    "int[] weight_strides) -> (Tensor, Tensor)",
+    lambda grad, x, weight, stride, padding, x_strides, weight_strides: (
+        x.new_empty_strided(x.shape, x_strides),
+        weight.new_empty_strided(weight.shape, weight_strides),
+    ),
+)
 def both_gradients(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], x_strides: Sequence[int],
     weight_strides: Sequence[int],
@@ -63,7 +93,11 @@ def both_gradients(
     return by_x, by_weight
 
 
-@torch.library.custom_op("mlc_torch::convolution_backward_weight", mutates_args=())
+@operation(
+    "convolution_backward_weight(Tensor grad, Tensor x, Tensor weight, int[] stride, int[] padding, int[] strides) "
+    "-> Tensor",
+    lambda grad, x, weight, stride, padding, strides: weight.new_empty_strided(weight.shape, strides),
+)
 def weight_gradient(
     grad: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], strides: Sequence[int]
 ) -> Tensor:
@@ -72,23 +106,6 @@ def weight_gradient(
     )
     assert by_weight is not None
     return by_weight
-
-
-exactly.register_fake(lambda x, name: torch.empty_like(x))
-gelu.register_fake(lambda x, approximate: torch.empty_like(x))
-gelu_backward.register_fake(lambda grad, x, approximate: torch.empty_like(grad))
-one_channel.register_fake(lambda x, weight, bias, stride, padding, shape, strides: x.new_empty_strided(shape, strides))
-weight_gradient.register_fake(
-    lambda grad, x, weight, stride, padding, strides: weight.new_empty_strided(weight.shape, strides)
-)
-
-
-@both_gradients.register_fake
-def _(
-    grad: Tensor, x: Tensor, weight: Tensor, stride: Sequence[int], padding: Sequence[int], x_strides: Sequence[int],
-    weight_strides: Sequence[int],
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    return x.new_empty_strided(x.shape, x_strides), weight.new_empty_strided(weight.shape, weight_strides)
 
 
 def gelu_backward_by_sigmoid(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
@@ -146,6 +163,8 @@ def _keep_faster_kernels(graph: fx.Graph) -> None:
             node.target, node.args, node.kwargs = prims.gelu.default, (node.args[0], _approximate(node)), {}
         elif node.target is aten.gelu_backward.default:
             node.target, node.args, node.kwargs = prims.gelu_backward.default, (*node.args[:2], _approximate(node)), {}
+        elif node.target in (aten.addmm.default, aten.mm.default):
+            _as_product(node)
         elif node.target is aten.convolution.default and is_plain(node.args[3:9]):
             given: Any = node.args
             x, weight, bias, stride, padding, *_ = given
@@ -156,6 +175,17 @@ def _keep_faster_kernels(graph: fx.Graph) -> None:
         elif node.target is aten.convolution_backward.default and is_plain(node.args[4:10]) and _by_weight(node):
             _replace_gradients(graph, node)
     graph.eliminate_dead_code()
+
+
+def _as_product(node: fx.Node) -> None:
+    """A product with a transposed matrix, where ``product_of`` knows a faster way than torch."""
+    *bias, x, other = node.args
+    source, transposed = x.meta["val"], other.meta["val"]
+    rows, depth = source.shape
+    if product_of(rows, depth, transposed.shape[1], source.dtype) is None or node.kwargs:
+        return
+    if other.target is aten.permute.default and transposed.stride() == (1, depth):
+        node.target, node.args = prims.product.default, (x, other.args[0], bias[0] if bias else None)
 
 
 def _by_weight(node: fx.Node) -> bool:

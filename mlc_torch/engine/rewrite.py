@@ -44,12 +44,12 @@ def simplify(recording: Recording) -> Recording:
 
 
 def _as_linear(node: fx.Node) -> None:
-    """A product with a transposed weight is one call of torch's, not two."""
-    if node.target is not aten.addmm.default or len(node.args) != 3 or node.kwargs:
+    """A product with a transposed matrix is one call of torch's, not two."""
+    if node.target not in (aten.addmm.default, aten.mm.default) or node.kwargs:
         return
-    bias, x, transposed = node.args
+    *bias, x, transposed = node.args
     if isinstance(transposed, fx.Node) and transposed.target is aten.t.default:
-        node.target, node.args = torch._C._nn.linear, (x, transposed.args[0], bias)
+        node.target, node.args = torch._C._nn.linear, (x, transposed.args[0], *bias)
 
 
 def _shorter(node: fx.Node) -> fx.Node | None:

@@ -143,7 +143,13 @@ def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Calla
 
 
 _UNFIT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
-_LAYOUT_MATTERS = {torch.ops.aten.convolution.default, torch.ops.aten.convolution_backward.default}
+_KERNEL_MATTERS = {
+    torch.ops.aten.convolution.default,
+    torch.ops.aten.convolution_backward.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.mm.default,
+}
+"""Operations whose kernel is chosen afterwards, by their shapes."""
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 
@@ -209,9 +215,10 @@ class _Recorder(TorchDispatchMode):
             self._know(made, nodes[0])
             return made
         node = self.graph.call_function(func, tuple(nodes), named)
-        if func in _LAYOUT_MATTERS:
+        if func in _KERNEL_MATTERS:
             node.meta["strides"] = _strides(made)
-            node.meta["source_shape"] = tuple(args[0].shape)
+            node.meta["shapes"] = [tuple(a.shape) if isinstance(a, torch.Tensor) else None for a in args]
+            node.meta["dtype"] = args[1].dtype
         if isinstance(made, torch.Tensor):
             self._know(made, node)
         elif isinstance(made, (tuple, list)):

@@ -7,14 +7,29 @@ that whoever records a network sees two of them and not thousands.
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from mlc_torch.operations import operation
 
+
+def _like_forward(projected: Tensor, wh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, ...]:
+    time, (batch, hidden) = projected.shape[0], h0.shape
+    hs = projected.new_empty(time + 1, batch, hidden)
+    return hs, torch.empty_like(hs), torch.empty_like(projected), projected.new_empty(time, batch, hidden)
+
+
+def _like_backward(
+    grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor, wh: Tensor, cs: Tensor, gates: Tensor, squashed: Tensor
+) -> tuple[Tensor, ...]:
+    return torch.empty_like(gates), torch.empty_like(grad_h), torch.empty_like(grad_c)
+
+
+@operation(
+    "lstm_forward(Tensor projected, Tensor wh, Tensor h0, Tensor c0) -> (Tensor, Tensor, Tensor, Tensor)", _like_forward
+)
 def run_forward(projected: Tensor, wh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """From the projected inputs [time, batch, 4·hidden] to every h and c (the initial ones first), every gate and tanh(c)."""
     time, batch, hidden = projected.shape[0], *h0.shape
@@ -37,6 +52,11 @@ def run_forward(projected: Tensor, wh: Tensor, h0: Tensor, c0: Tensor) -> tuple[
     return hs, cs, gates, squashed
 
 
+@operation(
+    "lstm_backward(Tensor grad_outputs, Tensor grad_h, Tensor grad_c, Tensor wh, Tensor cs, Tensor gates, "
+    "Tensor squashed) -> (Tensor, Tensor, Tensor)",
+    _like_backward,
+)
 def run_backward(
     grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor, wh: Tensor, cs: Tensor, gates: Tensor, squashed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,28 +78,6 @@ def run_backward(
         torch.mul(by_h[t], grad_h, out=of_h[t])
         grad_h, grad_c = torch.mm(whole[t], wh), grad_c * kept[t]
     return sums, grad_h, grad_c
-
-
-_library = torch.library.Library("mlc_torch", "FRAGMENT")
-# Not by ``custom_op``: what it registers loads torch's compiler, for seconds, when it is called for the first time.
-for _name, _function, _results in (("lstm_forward", run_forward, 4), ("lstm_backward", run_backward, 3)):
-    _params = ", ".join(f"Tensor {p}" for p in inspect.signature(_function).parameters)
-    _library.define(f"{_name}({_params}) -> ({', '.join(['Tensor'] * _results)})")
-    _library.impl(_name, torch.no_grad()(_function), "CompositeExplicitAutograd")
-
-
-@torch.library.register_fake("mlc_torch::lstm_forward", lib=_library)
-def _(projected: Tensor, wh: Tensor, h0: Tensor, c0: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    time, (batch, hidden) = projected.shape[0], h0.shape
-    hs = projected.new_empty(time + 1, batch, hidden)
-    return hs, torch.empty_like(hs), torch.empty_like(projected), projected.new_empty(time, batch, hidden)
-
-
-@torch.library.register_fake("mlc_torch::lstm_backward", lib=_library)
-def _(
-    grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor, wh: Tensor, cs: Tensor, gates: Tensor, squashed: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(gates), torch.empty_like(grad_h), torch.empty_like(grad_c)
 
 
 class PlainSequence(torch.autograd.Function):

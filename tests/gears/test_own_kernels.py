@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from mlc_torch.engine import own_kernels
 from mlc_torch.engine.own_kernels import decompositions, gelu_backward_by_sigmoid, keep_own_kernels
 
-aten = torch.ops.aten
+aten, ours = torch.ops.aten, torch.ops.mlc_torch
 CPU = torch.device("cpu")
 
 
@@ -28,10 +28,10 @@ def test_the_gradient_of_gelu_by_a_sigmoid():
     x = torch.cat([draw(1000) * 3, torch.tensor([0.0, -0.0, 1e-6, -30.0, 30.0, 1e4, -1e4])])
     exact = x.double().requires_grad_()
     F.gelu(exact, approximate="tanh").sum().backward()
-    ours = gelu_backward_by_sigmoid(torch.ones_like(x), x, approximate="tanh")
+    mine = gelu_backward_by_sigmoid(torch.ones_like(x), x, approximate="tanh")
     theirs = aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
-    torch.testing.assert_close(ours.double(), exact.grad, rtol=1e-5, atol=1e-6)
-    assert (ours - exact.grad).abs().max() <= 2 * (theirs - exact.grad).abs().max() + 1e-6
+    torch.testing.assert_close(mine.double(), exact.grad, rtol=1e-5, atol=1e-6)
+    assert (mine - exact.grad).abs().max() <= 2 * (theirs - exact.grad).abs().max() + 1e-6
 
 
 def test_the_exact_gelu_is_left_to_torch():
@@ -57,8 +57,8 @@ def test_a_graph_with_our_operations_gives_the_same(channels, by_source, bias, a
         graph = make_fx(step, decomposition_table=decompositions({}, CPU), tracing_mode="fake")(x, weight, biases)
     keep_own_kernels(graph.graph, CPU)
     graph.recompile()
-    ours = {n.target.namespace for n in graph.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
-    assert "mlc_torch" in ours
+    spaces = {n.target.namespace for n in graph.graph.nodes if isinstance(n.target, torch._ops.OpOverload)}
+    assert "mlc_torch" in spaces
     assert all(n.target is not aten.convolution_backward.default for n in graph.graph.nodes)
     for got, want in zip(graph(x, weight, biases), step(x, weight, biases), strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=5e-5)
@@ -73,7 +73,7 @@ def test_what_inductor_computes_inexactly_is_left_to_torch(name):
     graph.recompile()
     assert torch.equal(graph(x).nan_to_num(-7), function(x).nan_to_num(-7))
     assert any(n.target is torch.ops.mlc_torch.exactly.default for n in graph.graph.nodes)
-    torch.library.opcheck(own_kernels.exactly, (torch.tensor([1.5 if name == "acosh" else 0.5]), name))
+    torch.library.opcheck(ours.exactly.default, (torch.tensor([1.5 if name == "acosh" else 0.5]), name))
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
@@ -91,13 +91,13 @@ def test_the_least_of_small_numbers_is_sought_in_32_bits(dtype):
 def test_what_is_promised_of_gelu_is_kept(name):
     x = draw(3, 4)
     args = (x, "tanh") if name == "gelu" else (x, x, "tanh")
-    torch.library.opcheck(getattr(own_kernels, name), args)
+    torch.library.opcheck(getattr(ours, name).default, args)
 
 
 def test_what_is_promised_of_the_convolutions_is_kept():
     x, one, weight, narrow = draw(2, 3, 5, 5), draw(2, 1, 5, 5), draw(4, 3, 3, 3), draw(4, 1, 3, 3)
     made, grad, how = F.conv2d(one, narrow, None, 1, 1), draw(2, 4, 5, 5), ([1, 1], [1, 1])
-    torch.library.opcheck(own_kernels.one_channel, (one, narrow, None, *how, list(made.shape), list(made.stride())))
+    torch.library.opcheck(ours.convolution_of_one_channel.default, (one, narrow, None, *how, list(made.shape), list(made.stride())))
     strides = list(x.stride()), list(weight.stride())
-    torch.library.opcheck(own_kernels.both_gradients, (grad, x, weight, *how, *strides))
-    torch.library.opcheck(own_kernels.weight_gradient, (grad, x, weight, *how, strides[1]))
+    torch.library.opcheck(ours.convolution_backward.default, (grad, x, weight, *how, *strides))
+    torch.library.opcheck(ours.convolution_backward_weight.default, (grad, x, weight, *how, strides[1]))
