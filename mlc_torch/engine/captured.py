@@ -141,6 +141,9 @@ class Captured:
             self._forward.replay()
         return self._values
 
+    def function(self) -> None:
+        return None
+
     def gradient(self, injected: Tensors) -> Gradients:
         for static, given in zip(self._injected, injected, strict=True):
             static.copy_(given)

@@ -37,15 +37,15 @@ class Compiled:
         log.info("TorchInductor compiles %d layers; the first time takes a while", len(plan.steps))
         self._draws = _draws(plan, feeds, constants, training)
         self._standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
-        self._buffers = self._standing[len(plan.parameters) :]
-        self._readable, self._kept = len(plan.readable), len(plan.readable) + len(plan.buffers)
+        self._buffers = self._standing[len(plan.parameters) :] if training else []
+        self._readable, self._kept = len(plan.readable), len(plan.readable) + len(self._buffers)
         masks = [torch.ones(d.shape, dtype=d.dtype, device=d.device) for d in self._draws]
         given = [*self._standing, *feeds, *constants, *masks, *injected]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch tells its own developers
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
             keep_own_kernels(joint.graph, plan.device)
-            written = range(len(plan.parameters), len(self._standing))
+            written = range(len(plan.parameters), len(plan.parameters) + len(self._buffers))
             forward, backward, self._needed = _halves(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if differentiates else None
@@ -69,6 +69,16 @@ class Compiled:
         for number in self._lent:
             values[number] = values[number].clone()
         return values
+
+    def function(self) -> Callable[[list[torch.Tensor]], Tensors] | None:
+        if self._backward is not None or self._draws or self._lent or self._buffers:
+            return None
+        standing, compiled = self._standing, self._forward
+
+        def function(feeds: list[torch.Tensor]) -> Tensors:
+            return compiled(standing + feeds)
+
+        return function
 
     def release(self) -> None:
         """Let go of what the last forward pass kept."""
@@ -184,7 +194,7 @@ def _functional_graph(
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]
                 stack.enter_context(noise.fed(own_masks))
             env = run_forward(plan, fed, constant, call=functional(stand_in, plan.device))
-        made = [*(env[slot] for slot in plan.readable), *moving]
+        made = [*(env[slot] for slot in plan.readable), *(moving if training else [])]
         if not differentiates:
             return made
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])

@@ -24,18 +24,23 @@ def emit(
 ) -> Function:
     """A function that makes the phase function.
 
-    ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers); the function it gives takes a
-    list of the tensors ``taken``, which it empties, and returns a list for each part of the outputs.
+    ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers, other ways to look at them); the
+    function it gives takes a list of the tensors ``taken``, which it empties, and returns a list for each part of the
+    outputs.
     """
     writer = _Writer(constants)
     last = _last_uses(nodes, [o for part in outputs for o in part])
     bound_inputs = [writer.name(n) for n in inputs]
-    lines = []
+    before, lines = [], []
     if taken:
         lines.append(f"{', '.join(writer.name(n) for n in taken)}, = taken")
         lines.append("taken.clear()")
     standing = set(inputs)
     for node in nodes:
+        if _only_looks(node) and standing.issuperset(node.all_input_nodes):
+            before.append(writer.line(node))
+            standing.add(node)
+            continue
         lines.append(writer.line(node))
         dead = [
             writer.name(n) for n in dict.fromkeys(node.all_input_nodes) if last.get(n) is node and n not in standing
@@ -46,11 +51,16 @@ def emit(
             lines.append(" = ".join(dead) + " = None")
     parts = [f"[{', '.join(writer.value(o) for o in part)}]" for part in outputs]
     lines.append(f"return {', '.join(parts)}")
-    body = "\n".join(f"        {line}" for line in lines)
-    source = f"def make({', '.join(bound_inputs)}):\n    def phase(taken):\n{body}\n    return phase\n"
+    head, body = "".join(f"    {line}\n" for line in before), "".join(f"        {line}\n" for line in lines)
+    source = f"def make({', '.join(bound_inputs)}):\n{head}    def phase(taken):\n{body}    return phase\n"
     scope: dict[str, Any] = dict(writer.bound)
     exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
     return scope["make"]
+
+
+def _only_looks(node: fx.Node) -> bool:
+    """Whether a node looks at its input's memory another way, and computes nothing."""
+    return node.target is operator.getitem or getattr(node.target, "is_view", False)
 
 
 def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node, fx.Node | None]:

@@ -38,13 +38,16 @@ def has_vector_code() -> bool:
 
 
 def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
-    """Point recorded convolutions to the kernels that the rule names."""
+    """Point recorded convolutions and products to the kernels that the rule names."""
     if device.type != "cpu" or has_vector_code():
         return
     for node in nodes:
-        if node.target is torch._C._nn.linear:
+        if node.target in (aten.addmm.default, aten.mm.default) and not node.kwargs:
+            *bias, x, other = node.args
             *_, (rows, depth), (_, columns) = node.meta["shapes"]
-            node.target = product_of(rows, depth, columns, node.meta["dtype"]) or node.target
+            product = product_of(rows, depth, columns, node.meta["dtype"])
+            if product is not None and isinstance(other, fx.Node) and other.target is aten.t.default:
+                node.target, node.args = product, (x, other.args[0], *bias)
         elif node.target is aten.convolution_backward.default and is_plain(node.args[4:10]):
             grad, x, weight, _, stride, padding, *_, mask = node.args
             node.target = convolution_backward

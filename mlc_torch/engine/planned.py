@@ -21,10 +21,10 @@ class Planned:
     def __init__(
         self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
     ) -> None:
-        self.plan, self.why = plan, ""
-        recording = simplify(record(plan, feeds, constants, injected, training, differentiates))
+        self.plan, self.why, self._differentiates = plan, "", differentiates
+        recording = record(plan, feeds, constants, injected, training, differentiates)
         choose_kernels([*recording.forward, *recording.backward], plan.device)
-        self._split(recording)
+        self._split(simplify(recording))
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)
@@ -40,24 +40,23 @@ class Planned:
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         own = recording.constants
-        self._make_forward = emit(recording.forward, bound, taken, (recording.readable, saved), own)
+        made = (recording.readable, saved) if self._differentiates else (recording.readable,)
+        self._make_forward = emit(recording.forward, bound, taken, made, own)
         self._make_backward = emit(
             recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
         )
         self._draws, self._lent = recording.draws, recording.lent
 
-    def is_one_function(self) -> bool:
-        """Whether a forward pass is a call of ``phase`` and nothing more."""
-        return not self._draws and not self._lent
-
-    @property
-    def phase(self) -> Function:
-        return self._forward
+    def function(self) -> Function | None:
+        return None if self._differentiates or self._draws or self._lent else self._forward
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one
         taken = [*feeds, *constants, *(draw.mask() for draw in self._draws)]
-        values, self._saved = self._forward(taken)
+        if self._differentiates:
+            values, self._saved = self._forward(taken)
+        else:
+            values = self._forward(taken)
         for number in self._lent:
             values[number] = values[number].clone()
         return values

@@ -23,8 +23,9 @@ def simplify(recording: Recording) -> Recording:
         if shorter is not None:
             node.replace_all_uses_with(shorter)
             replaced[node] = shorter
+    parameters = set(recording.placeholders["parameters"])
     for node in recording.graph.nodes:
-        _as_linear(node)
+        _as_linear(node, parameters)
     recording.graph.eliminate_dead_code()
     alive = set(recording.graph.nodes)
 
@@ -43,12 +44,14 @@ def simplify(recording: Recording) -> Recording:
     )
 
 
-def _as_linear(node: fx.Node) -> None:
-    """A product with a transposed matrix is one call of torch's, not two."""
+def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> None:
+    """A product with a transposed matrix is one call of torch's, not two. (A parameter is transposed once and for all.)"""
     if node.target not in (aten.addmm.default, aten.mm.default) or node.kwargs:
         return
     *bias, x, transposed = node.args
-    if isinstance(transposed, fx.Node) and transposed.target is aten.t.default:
+    if not isinstance(transposed, fx.Node) or transposed.target is not aten.t.default:
+        return
+    if transposed.args[0] not in parameters:
         node.target, node.args = torch._C._nn.linear, (x, transposed.args[0], *bias)
 
 

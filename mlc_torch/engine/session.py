@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mlc_torch.device import MLCDevice
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.plain import Plain
@@ -61,12 +62,13 @@ class Session:
         self._gears: dict[Any, Gear] = {}
         self._seen: set[Any] = set()
         modules = [m for root in plan.modules for m in root.modules()]
-        self._parameters = plan.parameters
+        self._parameters = plan.parameters if plan.differentiates else ()
         self._noises = [noise for step in plan.steps for noise in step.noises]
+        count = 4 if plan.differentiates else 2  # without a gradient the others are never called
         self._hooks = tuple(
             hooks
             for m in modules
-            for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)
+            for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)[:count]
         )
         self._forget()
 
@@ -116,14 +118,20 @@ class Session:
         """The reason for running module by module, or ``None``."""
         if self._plain_options:
             return "compiled with debugLayers or disableLayerFusion"
+        if not self.is_hooked():
+            return None
         if self.plan.hooks:
             return "gradient hooks are registered"
-        if any(self._hooks):
-            return "hooks are registered on a layer's module"
-        for parameter in self._parameters:
+        return "hooks are registered on " + ("a layer's module" if any(self._hooks) else "a parameter")
+
+    def is_hooked(self) -> bool:
+        """Whether a program wants to be called in the middle of a phase."""
+        if self.plan.hooks or any(self._hooks):
+            return True
+        for parameter in self._parameters:  # not any(): a generator costs more than a small network's parameters
             if parameter._backward_hooks:
-                return "hooks are registered on a parameter"
-        return None
+                return True
+        return False
 
     def _gear(self, feeds: Tensors, training: bool, differentiates: bool, full: bool) -> Gear:
         """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
@@ -191,24 +199,28 @@ class Session:
             if self.updater is not None:
                 self.update(self.updater.optimizer)
 
-    def again(self) -> Callable[[list[torch.Tensor]], Tensors]:
-        """What ``run`` does for the declared shapes, past every choice: ``is_current`` and ``why_plain`` were asked."""
-        gear, plan = self.prepared, self.plan
-        if isinstance(gear, Planned) and gear.is_one_function() and not plan.differentiates and not plan.constant_count:
-            phase = gear.phase
+    def again(self, device: MLCDevice) -> Callable[[list[torch.Tensor]], None]:
+        """What ``run`` does for the declared shapes, past every choice: ``is_current`` and ``is_hooked`` were asked.
 
-            def forward_only(feeds: list[torch.Tensor]) -> Tensors:
-                self.values, _ = phase(feeds)
-                return self.values
+        The readable tensors get their values.
+        """
+        function = self.prepared.function() if self.prepared is not None else None
+        if self.plan.differentiates or self.plan.constant_count:
+            function = None
+        readable, run = self.readable, function or self._run_again
 
-            return forward_only
-        return self._run_again
+        def run_and_publish(feeds: list[torch.Tensor]) -> None:
+            self.values = values = run(feeds)
+            for number, cell in enumerate(readable):  # zip(..., strict=True) takes 2 µs to begin
+                cell.publish(values[number], device)
+
+        return run_and_publish
 
     def _run_again(self, feeds: Tensors) -> Tensors:
         gear, plan = self.prepared, self.plan
         assert gear is not None
         self.gear, self.separate, self._again = gear, False, None
-        self.values = values = gear.forward(feeds, self.constants() if plan.constant_count else ())
+        values = gear.forward(feeds, self.constants() if plan.constant_count else ())
         if plan.differentiates:
             self.gradients, self.wanted = gear.gradient(())
             self.went_forward, self.has_gradients = False, True
@@ -216,8 +228,8 @@ class Session:
                 self.update(self.updater.optimizer)
         return values
 
-    def forward_again(self, feeds: Tensors) -> Tensors:
-        """What a separate ``forward`` does for the declared shapes, past every choice."""
+    def forward_again(self, feeds: Tensors, device: MLCDevice) -> None:
+        """What a separate ``forward`` does for the declared shapes, past every choice, and publishes it."""
         gear = self.prepared
         assert gear is not None
         constants = self.constants() if self.plan.constant_count else ()
@@ -225,7 +237,8 @@ class Session:
         self.gradients = self.wanted = ()
         self.values = values = gear.forward(feeds, constants)
         self.went_forward, self.has_gradients, self.updated = True, False, False
-        return values
+        for number, cell in enumerate(self.readable):
+            cell.publish(values[number], device)
 
     def forward(self, feeds: Tensors, training: bool, differentiates: bool, full: bool, profile: bool) -> None:
         constants = self.constants() if self.plan.constant_count else ()

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.graph.completion import deliver
@@ -25,154 +27,176 @@ if TYPE_CHECKING:
 INFER = "execute(inputsData:batchSize:options:completionHandler:)"
 TRAIN = "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)"
 _GROUPS = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
-_PHASE = frozenset({"batchSize", "options", "completionHandler"})
+_UPDATE = frozenset({"options", "completionHandler"})
+_PHASE = _UPDATE | {"batchSize"}
 _WHOLE = _PHASE | {*_GROUPS}
 _BIND = {"forInputs", "to", "synchronous"}
 _KINDS_OF_OPTIONS = (list, Run, type(None))
+_SYNCHRONOUS = (Run.synchronous, [Run.synchronous])
+
+Way = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
-def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str, Callable[..., Any]]:
+def quick_ways(graph: ExecutableGraph, session: Session, full: int) -> dict[str, Way]:
     """By the name of the member, what takes its arguments and runs it, or answers ``NotImplemented``."""
     if session.prepared is None or session.plan.injected or any(f.limit is not None for f in session.feeds):
         return {}
     ways = _Ways(graph, session, full)
     if not session.plan.differentiates:
-        return {"execute": ways.execute}
+        return {"execute": ways.execute()}
     return {
-        "bindAndWriteData": ways.bind,
-        "execute": ways.execute,
-        "executeForward": ways.forward,
-        "executeGradient": ways.gradient,
-        "executeOptimizerUpdate": ways.update,
+        "bindAndWriteData": ways.bind(),
+        "execute": ways.execute(),
+        "executeForward": ways.forward(),
+        "executeGradient": ways.gradient(),
+        "executeOptimizerUpdate": ways.update(),
     }
 
 
 class _Ways:
+    """Makes them, as functions that find all they need in their own variables."""
+
     def __init__(self, graph: ExecutableGraph, session: Session, full: int) -> None:
         self.graph = weakref.ref(graph)  # it holds us: a graph that is let go shall free its memory at once
         self.session, self.full = session, full
-        self.on_cpu = session.plan.device.type == "cpu"
         self.trains = session.plan.differentiates
-        self.member = TRAIN if self.trains else INFER
         self.locks, self.users, self.device = graph._lock.all(), graph._users, graph._device
-        self.feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in session.feeds]
-        self.unfed = [group for group in _GROUPS if all(group != fed for fed, *_ in self.feeds)]
         self.cells = [f.cell for f in session.feeds]
         self.fed = {id(cell) for cell in self.cells if not graph._stands(cell)}
         self.result = MLCTensor._of(session.result)
-        self.again = session.again()
 
     # The members
 
-    def execute(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        if args or not self._is_ordinary(given, _WHOLE):
-            return NotImplemented
-        for group in self.unfed:
-            if given.get(group):
-                return NotImplemented
-        taken = []
-        for group, name, nbytes, key in self.feeds:
-            data = given.get(group)
-            found = data.get(name) if type(data) is dict else None
-            if type(found) is not MLCTensorData or found._length < nbytes:
-                return NotImplemented
-            view = found._views.get(key)
-            taken.append(found.view(*key) if view is None else view)
-        return self._run(self.member, lambda: self._publish(self.again(taken)), given, self.result)
+    def execute(self) -> Way:
+        feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in self.session.feeds]
+        unfed = [group for group in _GROUPS if all(group != fed for fed, *_ in feeds)]
 
-    def bind(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        device, tensors, (data, *more) = given.get("to"), given.get("forInputs"), args or (None,)
-        if device is not self.device or given.keys() != _BIND or type(given["synchronous"]) is not bool or more:
-            return NotImplemented
-        if type(data) is not dict or type(tensors) is not dict or data.keys() != tensors.keys():
-            return NotImplemented
-        for name, tensor in tensors.items():
-            found = data[name]
-            if type(tensor) is not MLCTensor or type(found) is not MLCTensorData:
+        def take(given: dict[str, Any]) -> list[torch.Tensor] | None:
+            for group in unfed:
+                if given.get(group):
+                    return None
+            taken = []
+            for group, name, nbytes, key in feeds:
+                data = given.get(group)
+                found = data.get(name) if type(data) is dict else None
+                if type(found) is not MLCTensorData or found._length < nbytes:
+                    return None
+                view = found._views.get(key)
+                taken.append(found.view(*key) if view is None else view)
+            return taken
+
+        member, work = TRAIN if self.trains else INFER, self.session.again(self.device)
+        return self._way(member, _WHOLE, take, work, self.result)
+
+    def bind(self) -> Way:
+        known, device = self.fed, self.device
+
+        def way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+            tensors, (data, *more) = given.get("forInputs"), args or (None,)
+            if given.get("to") is not device or given.keys() != _BIND or type(given["synchronous"]) is not bool or more:
                 return NotImplemented
-            if id(tensor._cell) not in self.fed or found._length < tensor._cell.nbytes:
+            if type(data) is not dict or type(tensors) is not dict or data.keys() != tensors.keys():
                 return NotImplemented
-        for name, tensor in tensors.items():
-            write(tensor._cell, data[name], device, 0)
-        return True
+            for name, tensor in tensors.items():
+                found = data[name]
+                if type(tensor) is not MLCTensor or type(found) is not MLCTensorData:
+                    return NotImplemented
+                if id(tensor._cell) not in known or found._length < tensor._cell.nbytes:
+                    return NotImplemented
+            for name, tensor in tensors.items():
+                write(tensor._cell, data[name], device, 0)
+            return True
 
-    def forward(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        if args or not self._is_ordinary(given, _PHASE):
-            return NotImplemented
-        taken = []
-        for cell in self.cells:
-            if cell.value is None or cell.host is not None:
-                return NotImplemented
-            taken.append(cell.value)
+        return way
 
-        def work() -> None:
-            self.session.samples = self.full
-            self._publish(self.session.forward_again(taken))
+    def forward(self) -> Way:
+        session, cells, full, device = self.session, self.cells, self.full, self.device
 
-        return self._run("executeForward(batchSize:options:completionHandler:)", work, given, self.result)
+        def take(given: dict[str, Any]) -> list[torch.Tensor] | None:
+            taken = []
+            for cell in cells:
+                if cell.value is None or cell.host is not None:
+                    return None
+                taken.append(cell.value)
+            return taken
 
-    def gradient(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+        def work(taken: list[torch.Tensor]) -> None:
+            session.samples = full
+            session.forward_again(taken, device)
+
+        return self._way("executeForward(batchSize:options:completionHandler:)", _PHASE, take, work, self.result)
+
+    def gradient(self) -> Way:
+        session, full = self.session, self.full
+
+        def take(given: dict[str, Any]) -> Any:
+            return () if session.went_forward and session.samples == full else None
+
+        return self._way("executeGradient(batchSize:options:completionHandler:)", _PHASE, take, session.gradient)
+
+    def update(self) -> Way:
         session = self.session
-        if args or not self._is_ordinary(given, _PHASE) or not session.went_forward or session.samples != self.full:
-            return NotImplemented
-        return self._run(
-            "executeGradient(batchSize:options:completionHandler:)", lambda: session.gradient(()), given, None
-        )
 
-    def update(self, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        session, updater = self.session, self.session.updater
-        if args or "batchSize" in given or updater is None or not session.has_gradients:
-            return NotImplemented
-        if not self._is_ordinary({"batchSize": 0, **given}, _PHASE):
-            return NotImplemented
-        member = "executeOptimizerUpdate(options:completionHandler:)"
-        return self._run(member, lambda: session.update(updater.optimizer), given, None)
+        def take(given: dict[str, Any]) -> Any:
+            return session.updater.optimizer if session.updater is not None and session.has_gradients else None
+
+        return self._way("executeOptimizerUpdate(options:completionHandler:)", _UPDATE, take, session.update)
 
     # What they share
 
-    def _is_ordinary(self, given: dict[str, Any], known: frozenset[str]) -> bool:
-        """A full batch, no option but ``synchronous``, on a device no handler, which would have to wait, and no gradient
-        tensor that waits to be filled."""
-        batch, options, handler = given.get("batchSize"), given.get("options"), given.get("completionHandler")
-        if type(batch) is not int or (batch != self.full and batch != 0) or not known.issuperset(given):
-            return False
-        if type(options) not in _KINDS_OF_OPTIONS:
-            return False
-        if options and not (self.on_cpu and options in (Run.synchronous, [Run.synchronous])):
-            return False
-        graph: Any = self.graph()
-        if graph._always or (self.trains and graph._unfilled):
-            return False
-        return handler is None or (self.on_cpu and callable(handler))
+    def _way(
+        self,
+        member: str,
+        known: frozenset[str],
+        take: Callable[[dict[str, Any]], Any],
+        work: Callable[[Any], Any],
+        result: MLCTensor | None = None,
+    ) -> Way:
+        """Calls of ``member`` with a full batch, no option but ``synchronous``, on a device no handler, which would have
+        to wait, and no gradient tensor that waits to be filled."""
+        owner, session, full, users, trains = self.graph, self.session, self.full, self.users, self.trains
+        acquires, releases = [lock.acquire for lock in self.locks], [lock.release for lock in reversed(self.locks)]
+        on_cpu, no_batch = session.plan.device.type == "cpu", None if "batchSize" in known else 0
 
-    def _publish(self, values: Any) -> None:
-        device = self.device
-        for cell, value in zip(self.session.readable, values, strict=True):
-            cell.publish(value, device)
-
-    def _run(self, member: str, work: Callable[[], None], given: dict[str, Any], result: MLCTensor | None) -> Any:
-        graph: Any = self.graph()
-        session, users = self.session, self.users
-        handler = given.get("completionHandler")
-        for lock in self.locks:
-            lock.acquire()
-        try:
-            users.add(get_ident())
-            if len(users) > 1 or not session.is_current(newest_change()) or session.why_plain() is not None:
+        def way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
+            if args or not known.issuperset(given):
                 return NotImplemented
-            if result is None and graph._last is not session:
+            batch, options = given.get("batchSize", no_batch), given.get("options")
+            if type(batch) is not int or (batch != full and batch != 0) or type(options) not in _KINDS_OF_OPTIONS:
                 return NotImplemented
-            work()
-            if self.trains:
-                graph._last = session
-        except Exception as error:  # noqa: BLE001 - becomes the door's answer where it is a refusal
+            if options and not (on_cpu and options in _SYNCHRONOUS):
+                return NotImplemented
+            handler = given.get("completionHandler")
+            if handler is not None and not (on_cpu and callable(handler)):
+                return NotImplemented
+            graph: Any = owner()
+            for acquire in acquires:
+                acquire()
             try:
-                graph._failed(error, member, handler)
-            except MLCRefusal as why:
-                return answer(why, "", False)
-        finally:
-            for lock in self.locks:
-                lock.release()
-        if handler is not None:
-            deliver(handler, result, None, 0.0)
-        return True
+                users.add(get_ident())
+                if len(users) > 1 or graph._always or (trains and graph._unfilled):
+                    return NotImplemented
+                change = newest_change()
+                if (change != session.checked and not session.is_current(change)) or session.is_hooked():
+                    return NotImplemented
+                if result is None and graph._last is not session:
+                    return NotImplemented
+                taken = take(given)
+                if taken is None:
+                    return NotImplemented
+                work(taken)
+                if trains:
+                    graph._last = session
+            except Exception as error:  # noqa: BLE001 - becomes the door's answer where it is a refusal
+                try:
+                    graph._failed(error, member, handler)
+                except MLCRefusal as why:
+                    return answer(why, "", False)
+            finally:
+                for release in releases:
+                    release()
+            if handler is not None:
+                deliver(handler, result, None, 0.0)
+            return True
+
+        return way

@@ -97,7 +97,9 @@ def test_what_is_promised_of_gelu_is_kept(name):
 def test_what_is_promised_of_the_convolutions_is_kept():
     x, one, weight, narrow = draw(2, 3, 5, 5), draw(2, 1, 5, 5), draw(4, 3, 3, 3), draw(4, 1, 3, 3)
     made, grad, how = F.conv2d(one, narrow, None, 1, 1), draw(2, 4, 5, 5), ([1, 1], [1, 1])
-    torch.library.opcheck(ours.convolution_of_one_channel.default, (one, narrow, None, *how, list(made.shape), list(made.stride())))
+    torch.library.opcheck(
+        ours.convolution_of_one_channel.default, (one, narrow, None, *how, list(made.shape), list(made.stride()))
+    )
     strides = list(x.stride()), list(weight.stride())
     torch.library.opcheck(ours.convolution_backward.default, (grad, x, weight, *how, *strides))
     torch.library.opcheck(ours.convolution_backward_weight.default, (grad, x, weight, *how, strides[1]))
