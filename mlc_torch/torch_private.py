@@ -52,13 +52,21 @@ def fused_adam_(
     beta2: float,
     eps: float,
     weight_decay: float,
+    decay: float | torch.Tensor | None = None,
 ) -> None:
     """One Adam step without bias correction, in place: the fused kernel, told that infinitely many steps were made.
 
-    m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·m/(√v + ε), with √max v where ``maxima`` are given.
+    m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·m/(√v + ε), with √max v where ``maxima`` are given; before that
+    ``decay`` multiplies w.
     """
-    if available["fused_adam"] and _fusable(params):
-        torch._fused_adam_(
+    fusable = available["fused_adam"] and _fusable(params)
+    step = torch._fused_adam_ if fusable else None
+    if fusable and isinstance(decay, float) and isinstance(lr, float) and lr:
+        step, weight_decay = torch._fused_adamw_, (1 - decay) / lr  # w -= lr·weight_decay·w
+    elif decay is not None:
+        foreach("mul_", params, decay)
+    if step is not None:
+        step(
             params,
             grads,
             averages,

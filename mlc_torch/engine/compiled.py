@@ -248,15 +248,30 @@ _SMALL = 128
 
 
 def _computed_again(first: Sequence[fx.Node], needing: Sequence[Any], written: Sequence[fx.Node]) -> set[fx.Node]:
-    """Which forward nodes the gradient phase computes once more, rather than being handed their values."""
+    """Which forward nodes the gradient phase computes once more, rather than being handed their values.
+
+    Small results of nothing but inputs and each other; and views, for which what they look at does.
+    """
     cheap: set[fx.Node] = set()
     for node in first:
         small = torch.Tag.pointwise in getattr(node.target, "tags", ()) and node.meta["val"].numel() <= _SMALL
         sources = [n for n in node.all_input_nodes if n.op != "placeholder" or n in written]
-        if (small or getattr(node.target, "is_view", False)) and cheap.issuperset(sources):
+        if (small or _is_view(node)) and cheap.issuperset(sources):
             cheap.add(node)
-    needed = [i for n in needing if isinstance(n, fx.Node) for i in (n, *n.all_input_nodes)]
-    return _ancestors([n for n in needed if n in cheap]) & cheap
+    ahead, again = set(first), set[fx.Node]()
+    waiting = [i for n in needing if isinstance(n, fx.Node) for i in (n, *n.all_input_nodes)]
+    while waiting:
+        node = waiting.pop()
+        if node in ahead and node not in again and (node in cheap or _is_view(node)):
+            again.add(node)
+            waiting += node.all_input_nodes
+    return again
+
+
+def _is_view(node: fx.Node) -> bool:
+    if node.target is operator.getitem:
+        return _is_view(node.all_input_nodes[0])
+    return bool(getattr(node.target, "is_view", False))
 
 
 def _ancestors(nodes: Sequence[Any]) -> set[fx.Node]:

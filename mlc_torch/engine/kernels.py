@@ -43,7 +43,8 @@ def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
         return
     for node in nodes:
         if node.target in (aten.addmm.default, aten.mm.default) and not node.kwargs:
-            *bias, x, other = node.args
+            given: Any = node.args
+            *bias, x, other = given
             *_, (rows, depth), (_, columns) = node.meta["shapes"]
             product = product_of(rows, depth, columns, node.meta["dtype"])
             if product is not None and isinstance(other, fx.Node) and other.target is aten.t.default:

@@ -59,8 +59,8 @@ def gelu_backward(grad: Tensor, x: Tensor, approximate: str) -> Tensor:
     lambda x, weight, bias: x.new_empty(x.shape[0], weight.shape[0]),
 )
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    multiply = product_of(*x.shape, weight.shape[0], x.dtype) or torch._C._nn.linear
-    return multiply(x, weight, bias)
+    (rows, depth), columns = x.shape, weight.shape[0]
+    return (product_of(rows, depth, columns, x.dtype) or torch._C._nn.linear)(x, weight, bias)
 
 
 @operation(
@@ -179,7 +179,8 @@ def _keep_faster_kernels(graph: fx.Graph) -> None:
 
 def _as_product(node: fx.Node) -> None:
     """A product with a transposed matrix, where ``product_of`` knows a faster way than torch."""
-    *bias, x, other = node.args
+    given: Any = node.args
+    *bias, x, other = given
     source, transposed = x.meta["val"], other.meta["val"]
     rows, depth = source.shape
     if product_of(rows, depth, transposed.shape[1], source.dtype) is None or node.kwargs:

@@ -126,12 +126,7 @@ class Session:
 
     def is_hooked(self) -> bool:
         """Whether a program wants to be called in the middle of a phase."""
-        if self.plan.hooks or any(self._hooks):
-            return True
-        for parameter in self._parameters:  # not any(): a generator costs more than a small network's parameters
-            if parameter._backward_hooks:
-                return True
-        return False
+        return bool(self.plan.hooks or any(self._hooks) or any(p._backward_hooks for p in self._parameters))
 
     def _gear(self, feeds: Tensors, training: bool, differentiates: bool, full: bool) -> Gear:
         """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""

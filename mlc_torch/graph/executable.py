@@ -78,7 +78,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
     def _changed(self) -> None:
         self._sessions = {}
         self._samples: int | None = None
-        self._quick: dict[str, Callable[[dict[str, Any]], Any]] = {}
+        self._quick: dict[str, Callable[..., Any]] = {}
 
     def _names(self) -> dict[int, tuple[str, str]]:
         declared = [*self._declared(), ("output", self._outputs)]

@@ -89,11 +89,12 @@ class _Ways:
         return self._way(member, _WHOLE, take, work, self.result)
 
     def bind(self) -> Way:
-        known, device = self.fed, self.device
+        known = self.fed
+        device: Any = self.device
 
         def way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
             tensors, (data, *more) = given.get("forInputs"), args or (None,)
-            if given.get("to") is not device or given.keys() != _BIND or type(given["synchronous"]) is not bool or more:
+            if given.keys() != _BIND or given["to"] is not device or type(given["synchronous"]) is not bool or more:
                 return NotImplemented
             if type(data) is not dict or type(tensors) is not dict or data.keys() != tensors.keys():
                 return NotImplemented

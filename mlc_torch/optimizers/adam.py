@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors, foreach, fused_adam_
+from mlc_torch.torch_private import Tensors, fused_adam_
 
 _BETAS = "beta1: Float, beta2: Float, epsilon: Float"
 
@@ -43,8 +43,6 @@ class _Adam(MLCOptimizer):
         return {"lr": rate} | ({"decay": decay} if self.decouples_decay and self.weight_decay else {})
 
     def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
-        if "decay" in numbers:
-            foreach("mul_", params, numbers["decay"])
         fused_adam_(
             params,
             grads,
@@ -56,6 +54,7 @@ class _Adam(MLCOptimizer):
             beta2=self._beta2,
             eps=self._epsilon,
             weight_decay=0.0 if self.decouples_decay else self.weight_decay,
+            decay=numbers.get("decay"),
         )
 
 

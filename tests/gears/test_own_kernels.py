@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from mlc_torch.engine import own_kernels
+from mlc_torch.engine import kernels, own_kernels
 from mlc_torch.engine.own_kernels import decompositions, gelu_backward_by_sigmoid, keep_own_kernels
 
 aten, ours = torch.ops.aten, torch.ops.mlc_torch
@@ -103,3 +103,48 @@ def test_what_is_promised_of_the_convolutions_is_kept():
     strides = list(x.stride()), list(weight.stride())
     torch.library.opcheck(ours.convolution_backward.default, (grad, x, weight, *how, *strides))
     torch.library.opcheck(ours.convolution_backward_weight.default, (grad, x, weight, *how, strides[1]))
+
+
+@pytest.fixture
+def arm(monkeypatch):
+    """Wherever this runs: torch as built with the Arm Compute Library."""
+    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "chosen"),
+    [
+        (32, 128, 10, kernels.product_with_transposed_weight),
+        (32, 784, 128, kernels.product_with_transposed_source),
+        (1024, 128, 512, kernels.product_with_transposed_weight),
+        (1, 784, 128, None),
+        (32, 784, 8, None),
+        (256, 784, 128, None),
+    ],
+)
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_product_by_the_chosen_kernel(arm, rows, depth, columns, chosen, biased):
+    assert kernels.product_of(rows, depth, columns, torch.float32) is chosen
+    assert kernels.product_of(rows, depth, columns, torch.float16) is None
+    x, weight, bias = draw(rows, depth), draw(columns, depth, seed=1), draw(columns, seed=2) if biased else None
+    exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    for multiply in {chosen, ours.product} - {None}:
+        made = multiply(x, weight, bias)
+        torch.testing.assert_close(made.double(), exact, rtol=1e-5, atol=1e-4)
+        assert made.is_contiguous()
+    torch.library.opcheck(ours.product.default, (x, weight, bias))
+
+
+def test_products_that_are_traced_become_ours(arm):
+    x, weight, bias = draw(32, 128), draw(10, 128, seed=1), draw(10, seed=2)
+
+    def products(x, weight, bias):
+        wide = torch.addmm(bias, x, weight.permute(1, 0))
+        return [wide, x @ weight.permute(1, 0), wide @ weight]
+
+    graph = make_fx(products, tracing_mode="fake")(x, weight, bias)
+    keep_own_kernels(graph.graph, CPU)
+    graph.recompile()
+    assert [n.target for n in graph.graph.nodes].count(ours.product.default) == 2  # the third is not transposed
+    for got, want in zip(graph(x, weight, bias), products(x, weight, bias), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

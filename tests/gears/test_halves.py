@@ -1,0 +1,51 @@
+"""How the compiled gear divides a traced step: what the forward pass hands over, and what is computed again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from mlc_torch.engine.compiled import _halves
+
+
+def traced(function, *given):
+    with torch.enable_grad():
+        return make_fx(function, tracing_mode="fake")(*given)
+
+
+def run(joint, count, given, written=()):
+    """Both halves one after the other: what was handed over, and all results."""
+    forward, backward, needed = _halves(joint, count, 0, written)
+    made = forward(*given)
+    return made[count:], [*made[:count], *backward(*(given[i] for i in needed), *made[count:])]
+
+
+@pytest.mark.parametrize(("shape", "handed_over"), [((4, 4), 0), ((40, 40), 3)])
+def test_small_values_are_computed_again(shape, handed_over):
+    def step(x, weight):
+        w = weight.detach().requires_grad_()
+        y = x + w
+        for _ in range(3):
+            y = torch.tanh(y) * 1.5
+        total = y.sum()
+        return [total, *torch.autograd.grad(total, [w], torch.ones(()))]
+
+    given = [torch.randn(shape, generator=torch.Generator().manual_seed(n)) for n in range(2)]
+    saved, results = run(traced(step, *given), 1, given)
+    assert len(saved) == handed_over
+    for got, want in zip(results, step(*given), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_what_the_forward_pass_overwrites_is_not_read_again():
+    def step(x, statistic):
+        source = x.detach().requires_grad_()
+        y = source * (statistic * 2)
+        total = y.sum()
+        return [total, statistic * 0.5, *torch.autograd.grad(total, [source], torch.ones(()))]
+
+    given = [torch.ones(3), torch.full((3,), 7.0)]
+    saved, results = run(traced(step, *given), 2, given, written=[1])
+    assert len(saved) == 1
+    torch.testing.assert_close(results[2], torch.full((3,), 14.0))
