@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
 
 _WARM_UP = 2
+_FEW_STEPS = 16
+"""A plan of so few is done before a copy can be queued by itself."""
 _NOTHING = object()
 """Stands for an update of no parameters."""
 
@@ -55,6 +57,7 @@ class Captured:
         self._pool = torch.cuda.graph_pool_handle()
         self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
+        self._by_turn: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
         self._capture(differentiates)
 
     def _capture(self, differentiates: bool) -> None:
@@ -65,11 +68,17 @@ class Captured:
             self._warm_up(differentiates)
             kept.restore()
             self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
+            if not differentiates and self._block.is_small and len(self.plan.steps) <= _FEW_STEPS:
+                self._by_turn = [self._recorded(partial(self._bring_and_run, turn)) for turn in self._block.turns]
             if differentiates:
                 self._backward, self._gradients = self._recorded(lambda: self._inner.gradient(self._injected))
                 if self.updater is not None:
                     self._record_update(self.updater)
         self._inner.release()
+
+    def _bring_and_run(self, turn: int) -> Tensors:
+        self._block.bring(turn)
+        return self._inner.forward(self._static, self._constants)
 
     def _find_masks(self, stack: ExitStack) -> None:
         """Dropout draws into memory of its own before each replay; while recording it is handed that memory."""
@@ -130,6 +139,8 @@ class Captured:
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         updater = self.updater
+        if self._by_turn and not constants and not self._masks:
+            return self._run_in_turn(feeds)
         if self._block.fill(feeds, updater.upcoming() if updater is not None else ()):
             updater.numbers_are_there()  # type: ignore[union-attr]
         for old, new in zip(self._constants, constants, strict=True):
@@ -137,12 +148,28 @@ class Captured:
                 old.copy_(new)
         for noise, mask in self._masks:
             noise.redraw(mask)
+        return self._replay()
+
+    def _replay(self) -> Tensors:
         if self._forward is not None:
             self._forward.replay()
         return self._values
 
-    def function(self) -> None:
-        return None
+    def _run_in_turn(self, feeds: Tensors) -> Tensors:
+        """The copy to the device is part of what is replayed."""
+        block = self._block
+        turn = block.stage(feeds, ())
+        if turn is None:
+            block.fill(feeds, ())
+            return self._replay()
+        graph, values = self._by_turn[turn]
+        if graph is not None:
+            graph.replay()
+        block.mark(turn)
+        return values
+
+    def function(self) -> Callable[[list[torch.Tensor]], Tensors] | None:
+        return self._run_in_turn if self._by_turn and not self._masks else None
 
     def gradient(self, injected: Tensors) -> Gradients:
         for static, given in zip(self._injected, injected, strict=True):

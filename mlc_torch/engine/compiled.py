@@ -19,10 +19,30 @@ from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.trace import Draw, functional, record
+from mlc_torch.engine.trace import Draw, NotRecordable, functional, record
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log
 from mlc_torch.torch_private import compile_graph, written_out
+
+_PRODUCTS = {torch.ops.aten.addmm.default, torch.ops.aten.mm.default, torch.ops.aten.convolution.default}
+
+
+def has_something_to_fuse(plan: Plan, feeds: Tensors, constants: Tensors) -> bool:
+    """Whether two operations of an inference stand side by side that one kernel could do.
+
+    Where all of them stand between products, Inductor's code is torch's kernels with more around them.
+    """
+    try:
+        recording = record(plan, feeds, constants, [], training=False, differentiates=False)
+    except NotRecordable:
+        return True
+    fusible = {n for n in recording.forward if n.target not in _PRODUCTS and not _is_view(n)}
+    return any(_base(source) in fusible for node in fusible for source in node.all_input_nodes)
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """What a view looks at."""
+    return _base(node.all_input_nodes[0]) if _is_view(node) and node.all_input_nodes else node
 
 
 class Compiled:

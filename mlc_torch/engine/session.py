@@ -160,10 +160,14 @@ class Session:
         inner: Plain | Compiled = Plain(plan, training, differentiates)
         why = ""
         if self._use_inductor:
-            from mlc_torch.engine.compiled import Compiled  # only those who ask for it pay for loading it
+            from mlc_torch.engine.compiled import Compiled, has_something_to_fuse  # who asks for it pays for loading it
 
             try:
-                inner = Compiled(plan, on_device, constants, injected, training, differentiates)
+                if differentiates or has_something_to_fuse(plan, on_device, constants):
+                    inner = Compiled(plan, on_device, constants, injected, training, differentiates)
+                else:
+                    why = "TorchInductor would have nothing to fuse"
+                    log.info("%s; the graph runs without", why)
             except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
                 why = f"TorchInductor could not compile it: {in_one_line(error)}"
                 log.warning("%s; the graph runs without", why)

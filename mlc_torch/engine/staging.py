@@ -41,6 +41,7 @@ class Block:
         self.feeds = views_of(self.memory, like)
         self.numbers = self.memory[size - 4 * numbers :].view(torch.float32) if numbers else None
         self._turns = 8 if size < _SMALL else 4 if size < _LARGE else 2
+        self.is_small = size < _SMALL
         hides = hides_copies and size >= _SMALL
         self._road = torch.cuda.Stream(device) if hides else None
         self._slots = [_Slot(like, numbers, size, device if hides else None) for _ in range(self._turns)]
@@ -49,12 +50,26 @@ class Block:
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
 
+    @property
+    def turns(self) -> range:
+        return range(self._turns)
+
     def fill(self, feeds: Tensors, numbers: Sequence[float]) -> bool:
         """Copy host tensors and numbers to the device. Gives whether the numbers went along."""
-        if any(f.device.type != "cpu" for f in feeds):
+        turn = self.stage(feeds, numbers)
+        if turn is None:
             for static, feed in zip(self.feeds, feeds, strict=True):
                 static.copy_(feed, non_blocking=True)
             return False
+        self.bring(turn)
+        self.mark(turn)
+        return bool(numbers)
+
+    def stage(self, feeds: Tensors, numbers: Sequence[float]) -> int | None:
+        """Copy into the host memory whose turn it is. Gives the turn, or ``None`` where a feed is no host tensor."""
+        for feed in feeds:
+            if not feed.is_cpu:
+                return None
         turn, half = self._turn, self._turns // 2
         self._turn = (turn + 1) % self._turns
         done = self._done[turn // half]
@@ -65,14 +80,11 @@ class Block:
             view.copy_(feed)
         if numbers:
             slot.numbers[:] = numbers
-        self._bring(slot)
-        if turn % half == half - 1:
-            done = done or torch.cuda.Event()
-            done.record()
-            self._done[turn // half] = done
-        return bool(numbers)
+        return turn
 
-    def _bring(self, slot: _Slot) -> None:
+    def bring(self, turn: int) -> None:
+        """Queue the copy of what was staged."""
+        slot = self._slots[turn]
         if slot.landing is None:
             self.memory.copy_(slot.memory, non_blocking=True)
             return
@@ -82,6 +94,14 @@ class Block:
             slot.landed.record()
         torch.cuda.current_stream().wait_event(slot.landed)
         self.memory.copy_(slot.landing)
+
+    def mark(self, turn: int) -> None:
+        """The copies queued so far are those of ``turn`` and before."""
+        half = self._turns // 2
+        if turn % half == half - 1:
+            done = self._done[turn // half] or torch.cuda.Event()
+            done.record()
+            self._done[turn // half] = done
 
 
 def _padded(tensor: torch.Tensor) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCDevice, torch_private
+from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph, torch_private
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.plain import Plain
 from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
 from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
+from tests.graph.programs import array, data, dense, placeholder
 from tests.layers.test_every_layer import records
 
 
@@ -50,6 +52,29 @@ def test_without_a_compiler_the_graph_runs_all_the_same(caplog, monkeypatch):
     assert graph._last.gear.name == "planned"
     assert "no C++ compiler" in graph._last.gear.why
     assert "no C++ compiler" in caplog.text
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_inference_with_nothing_to_fuse_is_left_as_it_is(layers, monkeypatch):
+    monkeypatch.setattr("mlc_torch.engine.compiled.compile_graph", lambda graph: lambda given: graph(*given))
+    base, x, layer = MLCGraph(), placeholder(2, 3), dense(3, 4)
+    y = base.node(layer, source=x)
+    for _ in range(layers):
+        y = base.node(MLCActivationLayer.tanh, source=y)
+    values = np.arange(6, dtype=np.float32).reshape(2, 3) / 7
+    want = values @ array(layer.weights).reshape(4, 3).T + array(layer.biases).ravel()
+    for _ in range(layers):
+        want = np.tanh(want)
+    graph = MLCInferenceGraph(graphObjects=[base])
+    graph.addInputs({"x": x})
+    assert graph.compile(options=[], device=MLCDevice.cpu(), use_inductor=True)
+    for _ in range(3):
+        assert graph.execute(inputsData={"x": data(values)}, batchSize=2)
+        np.testing.assert_allclose(array(y), want, rtol=1e-5)
+    gear = graph._ready().prepared
+    assert (gear.name, gear.why) == (
+        ("compiled", "") if layers == 2 else ("planned", "TorchInductor would have nothing to fuse")
+    )
 
 
 @pytest.mark.slow
