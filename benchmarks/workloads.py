@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +33,7 @@ from mlc_torch import (
 
 BATCHES = 4
 """How many different batches take turns."""
-HAND_WRITTEN, ONE_CALL = "hand-written", "mlc_torch, one call"
+HAND_WRITTEN, ONE_CALL, DETERMINISTIC = "hand-written", "mlc_torch, one call", "mlc_torch, deterministic"
 """What the two main contenders are called in every report."""
 
 
@@ -172,20 +171,6 @@ class MLCompute:
         self.graph.executeForward(batchSize=self.batch, options=[])
         self.graph.executeGradient(batchSize=self.batch, options=[])
         return self.graph.executeOptimizerUpdate(options=[])
-
-
-class Deterministic(MLCompute):
-    """One call a step, to be built and run inside ``deterministic()``."""
-
-
-@contextmanager
-def deterministic() -> Iterator[None]:
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
 
 
 def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:

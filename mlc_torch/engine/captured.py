@@ -47,7 +47,7 @@ class Captured:
     ) -> None:
         self.plan, self.updater, self._inner = plan, updater, inner
         self.why = f"over the {inner.name} phases"
-        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device, differentiates)
+        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
         self._static = self._block.feeds
         if updater is not None and self._block.numbers is not None:
             updater.keep_numbers_in(self._block.numbers)

@@ -14,12 +14,10 @@ _SMALL, _LARGE = 128 << 10, 16 << 20
 
 
 class _Slot:
-    """Pinned host memory laid out like the block, and where copies are worth hiding, device memory beside it."""
+    """Pinned host memory laid out like the block."""
 
-    def __init__(self, like: Tensors, numbers: int, size: int, beside: torch.device | None) -> None:
+    def __init__(self, like: Tensors, numbers: int, size: int) -> None:
         self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        self.landing = torch.empty(size, dtype=torch.uint8, device=beside) if beside is not None else None
-        self.landed = torch.cuda.Event()
         self.views = views_of(self.memory, like)
         self.numbers: np.ndarray = (
             self.memory[size - 4 * numbers :].view(torch.float32).numpy() if numbers else np.empty(0)
@@ -29,12 +27,10 @@ class _Slot:
 class Block:
     """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call.
 
-    Host memory takes turns: recording an event costs more than a small copy, so half a round shares one. Larger inputs
-    travel on a stream of their own while the call before still computes, where that computes for long (``hides_copies``;
-    4 to 8 % of a training step on an H200); from where they land it is a short way.
+    Host memory takes turns: recording an event costs more than a small copy, so half a round shares one.
     """
 
-    def __init__(self, like: Tensors, numbers: int, device: torch.device, hides_copies: bool) -> None:
+    def __init__(self, like: Tensors, numbers: int, device: torch.device) -> None:
         size = sum(map(_padded, like)) + 4 * numbers
         size = -(-size // 4) * 4
         self.memory = torch.zeros(size, dtype=torch.uint8, device=device)
@@ -42,11 +38,7 @@ class Block:
         self.numbers = self.memory[size - 4 * numbers :].view(torch.float32) if numbers else None
         self._turns = 8 if size < _SMALL else 4 if size < _LARGE else 2
         self.is_small = size < _SMALL
-        hides = hides_copies and size >= _SMALL
-        self._road = torch.cuda.Stream(device) if hides else None
-        self._slots = [_Slot(like, numbers, size, device if hides else None) for _ in range(self._turns)]
-        if self._road is not None:
-            self._road.wait_stream(torch.cuda.current_stream())
+        self._slots = [_Slot(like, numbers, size) for _ in range(self._turns)]
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
 
@@ -84,16 +76,7 @@ class Block:
 
     def bring(self, turn: int) -> None:
         """Queue the copy of what was staged."""
-        slot = self._slots[turn]
-        if slot.landing is None:
-            self.memory.copy_(slot.memory, non_blocking=True)
-            return
-        # Nothing reads where it lands any more: the host has waited for the turn before this one.
-        with torch.cuda.stream(self._road):
-            slot.landing.copy_(slot.memory, non_blocking=True)
-            slot.landed.record()
-        torch.cuda.current_stream().wait_event(slot.landed)
-        self.memory.copy_(slot.landing)
+        self.memory.copy_(self._slots[turn].memory, non_blocking=True)
 
     def mark(self, turn: int) -> None:
         """The copies queued so far are those of ``turn`` and before."""
