@@ -96,7 +96,7 @@ class Session:
                 refuse(
                     f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first"
                 )
-            values.append(cell.value)
+            values.append(cell.value.contiguous())
         return values
 
     # Choosing a gear
@@ -254,7 +254,7 @@ class Session:
 
     def gradient(self, injected: Tensors) -> None:
         assert self.gear is not None
-        self._injected = injected
+        self._injected = injected = [g.contiguous() for g in injected]
         self.gradients, self.wanted = self.gear.gradient(injected)
         self.went_forward, self.has_gradients = False, True
 

@@ -95,6 +95,7 @@ def declared_batch(inputs: Mapping[str, Cell], labels: Mapping[str, Cell], nodes
 def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None) -> list[torch.Tensor]:
     """A tensor for each feed: over the caller's own memory where data is given, else what is bound.
 
+    They are contiguous, since a gear is made for that: a linked graph may have computed its result in another layout.
     ``batch`` is the number of samples of a short batch, ``None`` for all of them.
     """
     taken = []
@@ -120,13 +121,13 @@ def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int 
         if value is None:
             have = ", ".join(map(repr, data)) if data else "nothing"
             refuse(f"no data for the {feed.kind} {feed.name!r}; given: {have}")
-        return value if batch is None or axis is None else value.narrow(axis, 0, batch)
+        return (value if batch is None or axis is None else value.narrow(axis, 0, batch)).contiguous()
     short = batch is not None and axis == 0
     needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0)
     if short:
         return found.view(cell.dtype, (batch, *cell.shape[1:]))  # type: ignore[arg-type]
     value = found.view(cell.dtype, cell.shape)
-    return value if batch is None or axis is None else value.narrow(axis, 0, batch)
+    return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
 
 
 def needed_bytes(name: str, cell: Cell, data: MLCTensorData, batch: int) -> int:

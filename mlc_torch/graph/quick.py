@@ -118,7 +118,7 @@ class _Ways:
             for cell in cells:
                 if cell.value is None or cell.host is not None:
                     return None
-                taken.append(cell.value)
+                taken.append(cell.value.contiguous())  # another graph may have computed it in a layout of its own
             return taken
 
         def work(taken: list[torch.Tensor]) -> None:

@@ -44,7 +44,7 @@ def case_of(record: Record, device: torch.device) -> Case:
         trains=True,
     )
     plan = make_plan([Node(layer, tuple(cells), results)], cells, where, wishes)
-    feeds = [torch.from_numpy(np.array(s)).to(plan.device) for s in record.sources]
+    feeds = [torch.from_numpy(np.array(s, order="C")).to(plan.device) for s in record.sources]
     return Case(plan, feeds, differentiates)
 
 

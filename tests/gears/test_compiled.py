@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph, torch_private
+from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.plain import Plain
 from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
@@ -102,11 +103,23 @@ def test_batch_norm_s_statistics_follow(torch_device):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
+_NOT_FOR_TRITON = ("_cudnn_rnn_backward", "atomic_add does not support")
+"""What TorchInductor says of cuDNN's LSTM, and of sums of 8-bit numbers; such a graph runs without it."""
+
+
 @pytest.mark.slow
 @records()
-def test_records_agree_with_the_plain_gear(record):
-    case = case_of(record, torch.device("cpu"))
+def test_records_agree_with_the_plain_gear(record, torch_device):
+    case = case_of(record, torch_device)
+    plan, feeds, differentiates = case.plan, case.feeds, case.differentiates
     exact = in_float64(case, record.training)
-    plain = Plain(case.plan, record.training, case.differentiates)
-    compiled = Compiled(case.plan, case.feeds, (), (), record.training, case.differentiates)
-    hold_to_plain(outcome(case, compiled), outcome(case, plain), exact, rtol=1e-5)
+    plain = Plain(plan, record.training, differentiates)
+    try:
+        gear: Compiled | Captured = Compiled(plan, feeds, (), (), record.training, differentiates)
+    except Exception as error:
+        if torch_device.type == "cuda" and any(words in str(error) for words in _NOT_FOR_TRITON):
+            return
+        raise
+    if torch_device.type == "cuda":
+        gear = Captured(plan, feeds, (), (), gear, differentiates, None)
+    hold_to_plain(outcome(case, gear), outcome(case, plain), exact, rtol=1e-5)

@@ -7,10 +7,13 @@ import pytest
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCExecutionOptions,
     MLCGraph,
     MLCGraphCompilationOptions,
     MLCInferenceGraph,
+    MLCReshapeLayer,
     MLCTrainingGraph,
+    MLCTransposeLayer,
     last_refusal,
 )
 from tests.graph.programs import array, cpu, data, dense, loss, on, placeholder, regression, sgd, values
@@ -150,6 +153,44 @@ def test_linked_inference_graphs(torch_device):
         want = a * scale @ array(first.weights).reshape(5, 6).T + array(first.biases).ravel()
         want = want @ array(second.weights).reshape(3, 5).T + array(second.biases).ravel()
         np.testing.assert_allclose(array(y), want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_result_in_another_layout_crosses_the_link(torch_device):
+    lower, upper, x = MLCGraph(), MLCGraph(), placeholder(2, 3, 4)
+    turned = lower.node(MLCTransposeLayer(dimensions=[0, 2, 1]), source=x)
+    y = upper.node(MLCReshapeLayer(shape=[2, 12]), source=turned)
+    graphs = [MLCInferenceGraph(graphObjects=[g]) for g in (lower, upper)]
+    assert graphs[0].addInputs({"x": x}) and graphs[0].link(with_=graphs[1:])
+    assert all(g.compile(options=[], device=on(torch_device)) for g in graphs)
+    for number in range(3):
+        given = values(2, 3, 4, seed=number)
+        assert graphs[0].execute(inputsData={"x": data(given)}, batchSize=0, options=[MLCExecutionOptions.synchronous])
+        assert graphs[1].execute(inputsData={}, batchSize=0, options=[MLCExecutionOptions.synchronous]), last_refusal()
+        np.testing.assert_array_equal(array(y), given.transpose(0, 2, 1).reshape(2, 12))
+
+
+def test_a_gradient_in_another_layout_crosses_the_link(torch_device):
+    device, lower, upper = on(torch_device), MLCGraph(), MLCGraph()
+    x, t, layer = placeholder(4, 5), placeholder(4, 6), dense(5, 6)
+    halves = lower.node(MLCReshapeLayer(shape=[4, 2, 3]), source=lower.node(layer, source=x))
+    turned = upper.node(MLCTransposeLayer(dimensions=[0, 2, 1]), source=halves)
+    upper.node(MLCReshapeLayer(shape=[4, 6]), source=turned)
+    first = MLCTrainingGraph(graphObjects=[lower], lossLayer=None, optimizer=sgd())
+    second = MLCTrainingGraph(graphObjects=[upper], lossLayer=loss(), optimizer=None)
+    assert first.addInputs({"x": x}, lossLabels=None) and second.addInputs({}, lossLabels={"t": t})
+    assert all(g.compile(options=LINK, device=device) for g in (first, second)) and first.link(with_=[second])
+    weights, biases = array(layer.weights).reshape(6, 5), array(layer.biases).ravel()
+    for number in range(3):
+        given, wanted = values(4, 5, seed=number), values(4, 6, seed=number + 9)
+        bound, tensors = {"x": data(given), "t": data(wanted)}, {"x": x, "t": t}
+        for graph in (first, second):
+            assert graph.bindAndWriteData(bound, forInputs=tensors, to=device, synchronous=True)
+        assert first.executeForward(batchSize=0) and second.executeForward(batchSize=0)
+        assert second.executeGradient(batchSize=0) and first.executeGradient(batchSize=0), last_refusal()
+        made = (given @ weights.T + biases).reshape(4, 2, 3).transpose(0, 2, 1).reshape(4, 6)
+        upstream = (2 / made.size * (made - wanted)).reshape(4, 3, 2).transpose(0, 2, 1).reshape(4, 6)
+        got = first.gradientData(forParameter=layer.weights, layer=layer)
+        np.testing.assert_allclose(np.frombuffer(got, np.float32).reshape(6, 5), upstream.T @ given, 1e-4, 1e-6)
 
 
 def test_three_graphs_in_a_row():
