@@ -6,7 +6,6 @@ many small layers.
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.halves import halves, is_view
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
@@ -36,13 +36,13 @@ def has_something_to_fuse(plan: Plan, feeds: Tensors, constants: Tensors) -> boo
         recording = record(plan, feeds, constants, [], training=False, differentiates=False)
     except NotRecordable:
         return True
-    fusible = {n for n in recording.forward if n.target not in _PRODUCTS and not _is_view(n)}
+    fusible = {n for n in recording.forward if n.target not in _PRODUCTS and not is_view(n)}
     return any(_base(source) in fusible for node in fusible for source in node.all_input_nodes)
 
 
 def _base(node: fx.Node) -> fx.Node:
     """What a view looks at."""
-    return _base(node.all_input_nodes[0]) if _is_view(node) and node.all_input_nodes else node
+    return _base(node.all_input_nodes[0]) if is_view(node) and node.all_input_nodes else node
 
 
 class Compiled:
@@ -66,7 +66,7 @@ class Compiled:
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
             keep_own_kernels(joint.graph, plan.device)
             written = range(len(plan.parameters), len(plan.parameters) + len(self._buffers))
-            forward, backward, self._needed = _halves(joint, self._kept, len(injected), written)
+            forward, backward, self._needed = halves(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if differentiates else None
         made = self._forward(given[: len(given) - len(injected)])
@@ -233,86 +233,3 @@ def _traced(function: Callable[..., Any], given: Tensors, device: torch.device) 
 
     table = decompositions(select_decomp_table(), device)
     return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
-
-
-def _halves(
-    joint: fx.GraphModule, forward_count: int, injected_count: int, written: Sequence[int]
-) -> tuple[fx.GraphModule, fx.GraphModule, list[int]]:
-    """The graph of the forward results, the graph of the gradients, and which inputs the latter needs too.
-
-    The inputs ``written`` have other values by then.
-    """
-    nodes = list(joint.graph.nodes)
-    outputs = list(nodes[-1].args[0])
-    placeholders = [n for n in nodes if n.op == "placeholder"]
-    outside = placeholders[len(placeholders) - injected_count :] if injected_count else []
-    ahead = _ancestors(outputs[:forward_count])
-    # A part of a forward operation's several results is taken out where they are made.
-    ahead |= {n for n in nodes if n.target is operator.getitem and n.args[0] in ahead}
-    first = [n for n in nodes if n.op in ("call_function", "get_attr") and n in ahead]
-    later = {n for n in nodes if n.op in ("call_function", "get_attr") and n not in ahead}
-    later |= _computed_again(first, [*later, *outputs[forward_count:]], [placeholders[i] for i in written])
-    second = [n for n in nodes if n in later]
-    used = dict.fromkeys(i for n in second for i in n.all_input_nodes)
-    used |= dict.fromkeys(o for o in outputs[forward_count:] if isinstance(o, fx.Node))
-    inputs = [n for n in used if n.op == "placeholder" and n not in outside]
-    saved = [n for n in used if n.op != "placeholder" and n not in later]
-    own = [n for n in placeholders if n not in outside]
-    forward = _graph(joint, own, first, [*outputs[:forward_count], *saved])
-    backward = _graph(joint, [*inputs, *saved, *outside], second, outputs[forward_count:])
-    return forward, backward, [own.index(n) for n in inputs]
-
-
-_SMALL = 128
-"""So few elements are computed again sooner than memory for them is found and handed over."""
-
-
-def _computed_again(first: Sequence[fx.Node], needing: Sequence[Any], written: Sequence[fx.Node]) -> set[fx.Node]:
-    """Which forward nodes the gradient phase computes once more, rather than being handed their values.
-
-    Small results of nothing but inputs and each other; and views, for which what they look at does.
-    """
-    cheap: set[fx.Node] = set()
-    for node in first:
-        small = torch.Tag.pointwise in getattr(node.target, "tags", ()) and node.meta["val"].numel() <= _SMALL
-        sources = [n for n in node.all_input_nodes if n.op != "placeholder" or n in written]
-        if (small or _is_view(node)) and cheap.issuperset(sources):
-            cheap.add(node)
-    ahead, again = set(first), set[fx.Node]()
-    waiting = [i for n in needing if isinstance(n, fx.Node) for i in (n, *n.all_input_nodes)]
-    while waiting:
-        node = waiting.pop()
-        if node in ahead and node not in again and (node in cheap or _is_view(node)):
-            again.add(node)
-            waiting += node.all_input_nodes
-    return again
-
-
-def _is_view(node: fx.Node) -> bool:
-    if node.target is operator.getitem:
-        return _is_view(node.all_input_nodes[0])
-    return bool(getattr(node.target, "is_view", False))
-
-
-def _ancestors(nodes: Sequence[Any]) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    waiting = [n for n in nodes if isinstance(n, fx.Node)]
-    while waiting:
-        node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes
-    return found
-
-
-def _graph(
-    owner: fx.GraphModule, inputs: Sequence[fx.Node], nodes: Sequence[fx.Node], outputs: Sequence[Any]
-) -> fx.GraphModule:
-    graph, copies = fx.Graph(), {}
-    for node in inputs:
-        copies[node] = graph.placeholder(node.name)
-        copies[node].meta = dict(node.meta)
-    for node in nodes:
-        copies[node] = graph.node_copy(node, lambda n: copies[n])
-    graph.output([copies[o] if isinstance(o, fx.Node) else o for o in outputs])
-    return fx.GraphModule(owner, graph)

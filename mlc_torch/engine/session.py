@@ -290,6 +290,8 @@ class Session:
         self.plan = plan
 
     def _noise_states(self) -> NoiseStates:
+        if not self._noises:
+            return []
         streams = {id(s): s for noise in self._noises for s in [noise.stream(self.plan.device)]}
         return [(stream, stream.get_state()) for stream in streams.values()]
 
