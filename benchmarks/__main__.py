@@ -89,8 +89,8 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
     finally:
         gc.enable()
     found = {}
-    base = times.get(HAND_WRITTEN) or [statistics.median(times[DETERMINISTIC])] * options.rounds
     for name, own in times.items():
+        base = times.get(HAND_WRITTEN) or [statistics.median(own)] * options.rounds
         ratios = sorted(a / b for a, b in zip(own, base, strict=True))
         quarter = len(ratios) // 4
         found[name] = {
@@ -117,7 +117,9 @@ def add_deterministic(results: dict[str, dict[str, Any]], options: argparse.Name
         subprocess.run(command, env=os.environ | setting, check=True, stdout=subprocess.DEVNULL)
         found = json.loads(path.read_text())["results"]
     for name, of_workload in results.items():
-        own = found[name][DETERMINISTIC]
+        own = found[name].get(DETERMINISTIC)
+        if own is None:
+            continue
         scale = own["seconds"] / of_workload[HAND_WRITTEN]["seconds"]
         of_workload[DETERMINISTIC] = own | {key: own[key] * scale for key in ("ratio", "low", "high")}
 

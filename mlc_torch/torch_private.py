@@ -57,7 +57,7 @@ def fused_adam_(
     """One Adam step without bias correction, in place: the fused kernel, told that infinitely many steps were made.
 
     m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·m/(√v + ε), with √max v where ``maxima`` are given; before that
-    ``decay`` multiplies w.
+    ``decay`` multiplies w (and then there is no ``weight_decay``).
     """
     fusable = available["fused_adam"] and _fusable(params)
     step = torch._fused_adam_ if fusable else None

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _WARM_UP = 2
 _FEW_STEPS = 16
 """A plan of so few is done before a copy can be queued by itself."""
+_SMALL_RESULTS = 1 << 20
+"""Bytes: each recording has results of its own."""
 _NOTHING = object()
 """Stands for an update of no parameters."""
 
@@ -68,13 +70,20 @@ class Captured:
             self._warm_up(differentiates)
             kept.restore()
             self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
-            if not differentiates and self._block.is_small and len(self.plan.steps) <= _FEW_STEPS:
+            if not differentiates and self._is_soon_done():
+                self._block.is_replayed = True
                 self._by_turn = [self._recorded(partial(self._bring_and_run, turn)) for turn in self._block.turns]
             if differentiates:
                 self._backward, self._gradients = self._recorded(lambda: self._inner.gradient(self._injected))
                 if self.updater is not None:
                     self._record_update(self.updater)
         self._inner.release()
+
+    def _is_soon_done(self) -> bool:
+        """Whether an inference is so small that a recording with the copy, for each turn of its memory, pays."""
+        if self._masks or self._constants or len(self.plan.steps) > _FEW_STEPS:
+            return False
+        return self._block.is_small and sum(v.nbytes for v in self._values) <= _SMALL_RESULTS
 
     def _bring_and_run(self, turn: int) -> Tensors:
         self._block.bring(turn)
@@ -139,7 +148,7 @@ class Captured:
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         updater = self.updater
-        if self._by_turn and not constants and not self._masks:
+        if self._by_turn:
             return self._run_in_turn(feeds)
         if self._block.fill(feeds, updater.upcoming() if updater is not None else ()):
             updater.numbers_are_there()  # type: ignore[union-attr]
@@ -160,7 +169,7 @@ class Captured:
         block = self._block
         turn = block.stage(feeds, ())
         if turn is None:
-            block.fill(feeds, ())
+            block.take(feeds)
             return self._replay()
         graph, values = self._by_turn[turn]
         if graph is not None:
@@ -169,7 +178,7 @@ class Captured:
         return values
 
     def function(self) -> Callable[[list[torch.Tensor]], Tensors] | None:
-        return self._run_in_turn if self._by_turn and not self._masks else None
+        return self._run_in_turn if self._by_turn else None
 
     def gradient(self, injected: Tensors) -> Gradients:
         for static, given in zip(self._injected, injected, strict=True):

@@ -6,6 +6,7 @@ many small layers.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -19,7 +20,7 @@ from mlc_torch.engine.halves import halves, is_view
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.trace import Draw, NotRecordable, functional, record
+from mlc_torch.engine.trace import Draw, functional, record
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log
 from mlc_torch.torch_private import compile_graph, written_out
@@ -34,15 +35,18 @@ def has_something_to_fuse(plan: Plan, feeds: Tensors, constants: Tensors) -> boo
     """
     try:
         recording = record(plan, feeds, constants, [], training=False, differentiates=False)
-    except NotRecordable:
+    except Exception:  # noqa: BLE001 - whatever the recorder cannot take, Inductor may
         return True
-    fusible = {n for n in recording.forward if n.target not in _PRODUCTS and not is_view(n)}
-    return any(_base(source) in fusible for node in fusible for source in node.all_input_nodes)
+    fusible = {
+        n for n in recording.forward if n.op == "call_function" and n.target not in _PRODUCTS and _made_by(n) is n
+    }
+    return any(_made_by(source) in fusible for node in fusible for source in node.all_input_nodes)
 
 
-def _base(node: fx.Node) -> fx.Node:
-    """What a view looks at."""
-    return _base(node.all_input_nodes[0]) if is_view(node) and node.all_input_nodes else node
+def _made_by(node: fx.Node) -> fx.Node:
+    """The operation that computed what a node looks at, or takes out of several results."""
+    looks = is_view(node) or node.target is operator.getitem
+    return _made_by(node.all_input_nodes[0]) if looks else node
 
 
 class Compiled:
@@ -57,15 +61,17 @@ class Compiled:
         log.info("TorchInductor compiles %d layers; the first time takes a while", len(plan.steps))
         self._draws = _draws(plan, feeds, constants, training)
         self._standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
-        self._buffers = self._standing[len(plan.parameters) :] if training else []
-        self._readable, self._kept = len(plan.readable), len(plan.readable) + len(self._buffers)
+        self._readable = len(plan.readable)
         masks = [torch.ones(d.shape, dtype=d.dtype, device=d.device) for d in self._draws]
         given = [*self._standing, *feeds, *constants, *masks, *injected]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch tells its own developers
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
             keep_own_kernels(joint.graph, plan.device)
-            written = range(len(plan.parameters), len(plan.parameters) + len(self._buffers))
+            first = len(plan.parameters)
+            written = _only_changed(joint, range(first, first + len(plan.buffers)), self._readable)
+            self._buffers = [self._standing[i] for i in written]
+            self._kept = self._readable + len(written)
             forward, backward, self._needed = halves(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if differentiates else None
@@ -176,6 +182,25 @@ def _steps(tensor: torch.Tensor) -> list[int]:
     return [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
+_COPIES = (torch.ops.aten.clone.default, torch.ops.aten.alias.default, torch.ops.aten.detach.default)
+
+
+def _only_changed(joint: fx.GraphModule, buffers: Sequence[int], readable: int) -> list[int]:
+    """Of the results that are the buffers' new values, drop those that are the old ones. Gives the inputs that change."""
+    nodes = list(joint.graph.nodes)
+    placeholders, output = [n for n in nodes if n.op == "placeholder"], nodes[-1]
+    given: Any = output.args[0]
+    moving = dict(zip(buffers, given[readable:], strict=False))
+    for number, node in moving.items():
+        while isinstance(node, fx.Node) and node.target in _COPIES:
+            node = node.args[0]
+        moving[number] = None if node is placeholders[number] else moving[number]
+    changed = [number for number, node in moving.items() if node is not None]
+    output.args = ([*given[:readable], *(moving[n] for n in changed), *given[readable + len(moving) :]],)
+    joint.graph.eliminate_dead_code()
+    return changed
+
+
 def _draws(plan: Plan, feeds: Tensors, constants: Tensors, training: bool) -> list[Draw]:
     """The dropout masks of a pass, found by recording its forward half."""
     if not training or not any(step.noises for step in plan.steps):
@@ -214,7 +239,7 @@ def _functional_graph(
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]
                 stack.enter_context(noise.fed(own_masks))
             env = run_forward(plan, fed, constant, call=functional(stand_in, plan.device))
-        made = [*(env[slot] for slot in plan.readable), *(moving if training else [])]
+        made = [*(env[slot] for slot in plan.readable), *moving]
         if not differentiates:
             return made
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])

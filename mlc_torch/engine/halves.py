@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -45,11 +46,11 @@ _SMALL = 128
 def _computed_again(first: Sequence[fx.Node], needing: Sequence[Any], written: Sequence[fx.Node]) -> set[fx.Node]:
     """Which forward nodes the gradient phase computes once more, rather than being handed their values.
 
-    Small results of nothing but inputs and each other; and views, for which what they look at does.
+    Small results of nothing but inputs and each other; and views of all that they look at, which is handed over instead.
     """
     cheap: set[fx.Node] = set()
     for node in first:
-        small = torch.Tag.pointwise in getattr(node.target, "tags", ()) and node.meta["val"].numel() <= _SMALL
+        small = torch.Tag.pointwise in getattr(node.target, "tags", ()) and _size(node) <= _SMALL
         sources = [n for n in node.all_input_nodes if n.op != "placeholder" or n in written]
         if (small or is_view(node)) and cheap.issuperset(sources):
             cheap.add(node)
@@ -57,10 +58,20 @@ def _computed_again(first: Sequence[fx.Node], needing: Sequence[Any], written: S
     waiting = [i for n in needing if isinstance(n, fx.Node) for i in (n, *n.all_input_nodes)]
     while waiting:
         node = waiting.pop()
-        if node in ahead and node not in again and (node in cheap or is_view(node)):
+        if node in ahead and node not in again and (node in cheap or _shows_all(node)):
             again.add(node)
             waiting += node.all_input_nodes
     return again
+
+
+def _size(node: fx.Node) -> float:
+    value = node.meta.get("val")
+    return value.numel() if isinstance(value, torch.Tensor) else math.inf
+
+
+def _shows_all(node: fx.Node) -> bool:
+    """Whether a node is a view and leaves nothing out: what it looks at need not be kept for a part of it."""
+    return is_view(node) and all(_size(source) <= _size(node) < math.inf for source in node.all_input_nodes)
 
 
 def is_view(node: fx.Node) -> bool:

@@ -151,7 +151,9 @@ class Session:
         gear.why = why
         return gear
 
+    @torch.inference_mode(False)
     def _fast(self, feeds: Tensors, training: bool, differentiates: bool) -> Gear:
+        """Made outside of inference mode, where operations would show themselves to the recorder undivided."""
         plan, constants = self.plan, self.constants()
         injected = [
             torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected
@@ -173,7 +175,8 @@ class Session:
                 log.warning("%s; the graph runs without", why)
         try:
             if plan.device.type == "cuda":
-                updater = self.updater if self.updater is not None and self.updater.optimizer.replayable else None
+                replays = differentiates and self.updater is not None and self.updater.optimizer.replayable
+                updater = self.updater if replays else None
                 made: Gear = Captured(plan, feeds, constants, injected, inner, differentiates, updater)
             elif isinstance(inner, Plain):
                 made = Planned(plan, on_device, constants, injected, training, differentiates)
@@ -206,10 +209,10 @@ class Session:
         function = self.prepared.function() if self.prepared is not None else None
         if self.plan.differentiates or self.plan.constant_count:
             function = None
-        readable, run = self.readable, function or self._run_again
+        gear, readable, run = self.prepared, self.readable, function or self._run_again
 
         def run_and_publish(feeds: list[torch.Tensor]) -> None:
-            self.values = values = run(feeds)
+            self.gear, self.values = gear, (values := run(feeds))
             for number, cell in enumerate(readable):  # zip(..., strict=True) takes 2 µs to begin
                 cell.publish(values[number], device)
 

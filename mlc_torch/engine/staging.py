@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +42,13 @@ class Block:
         self._slots = [_Slot(like, numbers, size) for _ in range(self._turns)]
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
+        self.is_replayed = False
+        """Whether copies are part of recordings, where torch does not see them."""
+
+    def __del__(self) -> None:
+        if self.is_replayed:  # otherwise torch itself keeps pinned memory until the copies are done
+            with contextlib.suppress(Exception):  # the process may be ending
+                torch.cuda.synchronize(self.memory.device)
 
     @property
     def turns(self) -> range:
@@ -50,12 +58,16 @@ class Block:
         """Copy host tensors and numbers to the device. Gives whether the numbers went along."""
         turn = self.stage(feeds, numbers)
         if turn is None:
-            for static, feed in zip(self.feeds, feeds, strict=True):
-                static.copy_(feed, non_blocking=True)
+            self.take(feeds)
             return False
         self.bring(turn)
         self.mark(turn)
         return bool(numbers)
+
+    def take(self, feeds: Tensors) -> None:
+        """Copy tensors that lie on some device."""
+        for static, feed in zip(self.feeds, feeds, strict=True):
+            static.copy_(feed, non_blocking=True)
 
     def stage(self, feeds: Tensors, numbers: Sequence[float]) -> int | None:
         """Copy into the host memory whose turn it is. Gives the turn, or ``None`` where a feed is no host tensor."""

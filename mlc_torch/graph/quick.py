@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 INFER = "execute(inputsData:batchSize:options:completionHandler:)"
 TRAIN = "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)"
 _GROUPS = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
-_UPDATE = frozenset({"options", "completionHandler"})
-_PHASE = _UPDATE | {"batchSize"}
-_WHOLE = _PHASE | {*_GROUPS}
+_HOW = frozenset({"options", "completionHandler"})
 _BIND = {"forInputs", "to", "synchronous"}
-_KINDS_OF_OPTIONS = (list, Run, type(None))
+_KINDS_OF_OPTIONS = (list, Run, tuple)
 _SYNCHRONOUS = (Run.synchronous, [Run.synchronous])
 
 Way = Callable[[tuple[Any, ...], dict[str, Any]], Any]
@@ -69,16 +67,22 @@ class _Ways:
 
     def execute(self) -> Way:
         feeds = [(_GROUPS[f.group], f.name, f.cell.nbytes, (f.cell.dtype, f.cell.shape)) for f in self.session.feeds]
-        unfed = [group for group in _GROUPS if all(group != fed for fed, *_ in feeds)]
+        takes_labels = self.trains or any(group != _GROUPS[0] for group, *_ in feeds)
+        groups = _GROUPS[: 3 if takes_labels else 1]
+        # How many tensors each dictionary of the call holds; more may be there for a reason that the door knows.
+        counts = [(group, sum(group == fed for fed, *_ in feeds)) for group in groups]
 
         def take(given: dict[str, Any]) -> list[torch.Tensor] | None:
-            for group in unfed:
-                if given.get(group):
+            for group, count in counts:
+                data = given.get(group, NotImplemented)
+                if type(data) is not dict:
+                    if count or data is not None:
+                        return None
+                elif len(data) != count:
                     return None
             taken = []
             for group, name, nbytes, key in feeds:
-                data = given.get(group)
-                found = data.get(name) if type(data) is dict else None
+                found = given[group].get(name)
                 if type(found) is not MLCTensorData or found._length < nbytes:
                     return None
                 view = found._views.get(key)
@@ -86,7 +90,7 @@ class _Ways:
             return taken
 
         member, work = TRAIN if self.trains else INFER, self.session.again(self.device)
-        return self._way(member, _WHOLE, take, work, self.result)
+        return self._way(member, {"batchSize", *groups}, take, work, self.result)
 
     def bind(self) -> Way:
         known = self.fed
@@ -125,7 +129,7 @@ class _Ways:
             session.samples = full
             session.forward_again(taken, device)
 
-        return self._way("executeForward(batchSize:options:completionHandler:)", _PHASE, take, work, self.result)
+        return self._way("executeForward(batchSize:options:completionHandler:)", {"batchSize"}, take, work, self.result)
 
     def gradient(self) -> Way:
         session, full = self.session, self.full
@@ -133,7 +137,7 @@ class _Ways:
         def take(given: dict[str, Any]) -> Any:
             return () if session.went_forward and session.samples == full else None
 
-        return self._way("executeGradient(batchSize:options:completionHandler:)", _PHASE, take, session.gradient)
+        return self._way("executeGradient(batchSize:options:completionHandler:)", {"batchSize"}, take, session.gradient)
 
     def update(self) -> Way:
         session = self.session
@@ -141,28 +145,32 @@ class _Ways:
         def take(given: dict[str, Any]) -> Any:
             return session.updater.optimizer if session.updater is not None and session.has_gradients else None
 
-        return self._way("executeOptimizerUpdate(options:completionHandler:)", _UPDATE, take, session.update)
+        return self._way("executeOptimizerUpdate(options:completionHandler:)", set(), take, session.update)
 
     # What they share
 
     def _way(
         self,
         member: str,
-        known: frozenset[str],
+        labels: set[str],
         take: Callable[[dict[str, Any]], Any],
         work: Callable[[Any], Any],
         result: MLCTensor | None = None,
     ) -> Way:
-        """Calls of ``member`` with a full batch, no option but ``synchronous``, on a device no handler, which would have
-        to wait, and no gradient tensor that waits to be filled."""
+        """Calls of ``member`` by its ``labels``, with a full batch, no option but ``synchronous``, on a device no handler,
+        which would have to wait, and no gradient tensor that waits to be filled.
+
+        ``take`` gives what ``work`` needs, or ``None``. A phase that gives no result goes on from the one before.
+        """
         owner, session, full, users, trains = self.graph, self.session, self.full, self.users, self.trains
         acquires, releases = [lock.acquire for lock in self.locks], [lock.release for lock in reversed(self.locks)]
-        on_cpu, no_batch = session.plan.device.type == "cpu", None if "batchSize" in known else 0
+        on_cpu, goes_on, known = session.plan.device.type == "cpu", result is None, _HOW | labels
+        if_none = None if "batchSize" in labels else 0
 
         def way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
             if args or not known.issuperset(given):
                 return NotImplemented
-            batch, options = given.get("batchSize", no_batch), given.get("options")
+            batch, options = given.get("batchSize", if_none), given.get("options", ())
             if type(batch) is not int or (batch != full and batch != 0) or type(options) not in _KINDS_OF_OPTIONS:
                 return NotImplemented
             if options and not (on_cpu and options in _SYNCHRONOUS):
@@ -171,16 +179,17 @@ class _Ways:
             if handler is not None and not (on_cpu and callable(handler)):
                 return NotImplemented
             graph: Any = owner()
+            failure, seen = None, result
+            users.add(get_ident())
             for acquire in acquires:
                 acquire()
             try:
-                users.add(get_ident())
                 if len(users) > 1 or graph._always or (trains and graph._unfilled):
+                    return NotImplemented
+                if graph._sessions.get("") is not session or (goes_on and graph._last is not session):
                     return NotImplemented
                 change = newest_change()
                 if (change != session.checked and not session.is_current(change)) or session.is_hooked():
-                    return NotImplemented
-                if result is None and graph._last is not session:
                     return NotImplemented
                 taken = take(given)
                 if taken is None:
@@ -188,16 +197,21 @@ class _Ways:
                 work(taken)
                 if trains:
                     graph._last = session
+                if handler is not None and result is not None and len(users) > 1:
+                    # Another thread waits, and may run the graph before the result is read.
+                    seen = MLCTensor._of(session.result.frozen(session.result.value))
             except Exception as error:  # noqa: BLE001 - becomes the door's answer where it is a refusal
-                try:
-                    graph._failed(error, member, handler)
-                except MLCRefusal as why:
-                    return answer(why, "", False)
+                failure = error
             finally:
                 for release in releases:
                     release()
+            if failure is not None:
+                try:
+                    graph._failed(failure, member, handler)
+                except MLCRefusal as why:
+                    return answer(why, "", False)
             if handler is not None:
-                deliver(handler, result, None, 0.0)
+                deliver(handler, seen, None, 0.0)
             return True
 
         return way

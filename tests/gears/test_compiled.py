@@ -13,6 +13,7 @@ from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.gear import Gear
 from mlc_torch.engine.plain import Plain
+from mlc_torch.interop import TorchLayer
 from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
 from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
 from tests.graph.programs import array, data, dense, placeholder
@@ -77,6 +78,32 @@ def test_an_inference_with_nothing_to_fuse_is_left_as_it_is(layers, monkeypatch)
     assert (gear.name, gear.why) == (
         ("compiled", "") if layers == 2 else ("planned", "TorchInductor would have nothing to fuse")
     )
+
+
+class Counting(torch.nn.Module):
+    """Has a buffer that changes in inference too, and one that never does."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+        self.register_buffer("scale", torch.full((3,), 2.0))
+
+    def forward(self, x):
+        self.count += 1
+        return torch.tanh(x * self.scale) * 0 + self.count
+
+
+def test_a_buffer_that_changes_in_inference_goes_on_changing(monkeypatch):
+    monkeypatch.setattr("mlc_torch.engine.compiled.compile_graph", lambda graph: lambda given: graph(*given))
+    base, x, module = MLCGraph(), placeholder(2, 3), Counting()
+    y = base.node(TorchLayer(module), source=x)
+    graph = MLCInferenceGraph(graphObjects=[base])
+    assert graph.addInputs({"x": x}) and graph.compile(options=[], device=MLCDevice.cpu(), use_inductor=True)
+    assert graph._ready().prepared.name == "compiled"
+    for number in range(1, 5):
+        assert graph.execute(inputsData={"x": data(np.ones((2, 3), np.float32))}, batchSize=2)
+        np.testing.assert_array_equal(array(y), np.full((2, 3), number))
+    assert module.count.tolist() == [4, 4, 4] and module.scale.tolist() == [2, 2, 2]
 
 
 @pytest.mark.slow

@@ -49,3 +49,27 @@ def test_what_the_forward_pass_overwrites_is_not_read_again():
     saved, results = run(traced(step, *given), 2, given, written=[1])
     assert len(saved) == 1
     torch.testing.assert_close(results[2], torch.full((3,), 14.0))
+
+
+def test_a_part_is_handed_over_and_not_the_whole():
+    def step(x, weight):
+        w, wide = weight.detach().requires_grad_(), torch.sin(x) * 2
+        total = (wide[:, :2] * w).sum() + wide.sum()
+        return [total, *torch.autograd.grad(total, [w], torch.ones(()))]
+
+    given = [torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in ((20, 30), (20, 2))]
+    saved, results = run(traced(step, *given), 1, given)
+    assert [tuple(t.shape) for t in saved] == [(20, 2)]
+    torch.testing.assert_close(results[1], step(*given)[1])
+
+
+def test_a_small_operation_with_two_results_is_handed_over():
+    def step(x):
+        source = x.detach().requires_grad_()
+        mantissa, _ = torch.frexp(x)
+        total = (mantissa * source * source).sum()
+        return [total, *torch.autograd.grad(total, [source], torch.ones(()))]
+
+    given = [torch.tensor([1.5, -3.0, 40.0])]
+    _, results = run(traced(step, *given), 1, given)
+    torch.testing.assert_close(results[1], 2 * torch.tensor([0.75, -0.75, 0.625]) * given[0])

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from mlc_torch import MLCDevice, MLCGraph, MLCInferenceGraph, MLCTensor, MLCTensorData, unwrap
+from mlc_torch.interop import TorchLayer
 from tests.gears.plans import mlc_device, no_further
 from tests.gears.training import (
     GRAPHS,
@@ -117,3 +120,20 @@ def test_a_first_compile_loads_no_compiler():
     )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", program], cwd=root, check=False).returncode == 0
+
+
+def test_a_graph_compiled_in_inference_mode_follows_its_weights():
+    """There torch shows a conversion of the weights as one operation that looks like a view, and may be a copy."""
+    layer = torch.nn.Conv2d(3, 4, 3)
+    base, x = MLCGraph(), unwrap(MLCTensor(shape=[2, 3, 5, 5]))
+    y = unwrap(base.node(TorchLayer(layer), source=x))
+    graph = MLCInferenceGraph(graphObjects=[base])
+    values = np.random.default_rng(0).standard_normal((2, 3, 5, 5), np.float32)
+    with torch.inference_mode():
+        assert graph.addInputs({"x": x}) and graph.compile(options=[], device=MLCDevice.cpu())
+    for scale in (1, 3):
+        with torch.no_grad():
+            layer.weight.mul_(scale)
+            want = layer(torch.from_numpy(values)).numpy()
+        assert graph.execute(inputsData={"x": MLCTensorData(bytesNoCopy=values, length=values.nbytes)}, batchSize=2)
+        np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import threading
+import time
 import weakref
 
 import numpy as np
@@ -17,13 +19,16 @@ from mlc_torch import (
     MLCGraph,
     MLCGraphCompilationOptions,
     MLCInferenceGraph,
+    MLCOptimizerDescriptor,
+    MLCRegularizationType,
+    MLCSGDOptimizer,
     MLCTensorData,
     MLCTrainingGraph,
     last_refusal,
 )
 from mlc_torch.interop import TorchLayer
 from tests.gears.training import BATCH, batch, perceptron, step, training_graph
-from tests.graph.programs import array, cpu, data, hyper, loss, placeholder, regression, values
+from tests.graph.programs import array, cpu, data, hyper, loss, on, placeholder, regression, sgd, values
 
 
 @pytest.fixture
@@ -136,6 +141,10 @@ def test_handlers_get_the_loss(running):
         ({"nonsense": 1}, TypeError),
         ({"inputsData": {"x": "text"}}, TypeError),
         ({"completionHandler": 7}, TypeError),
+        ({"options": None}, TypeError),
+        ({"lossLabelWeightsData": 0}, TypeError),
+        ({"lossLabelWeightsData": np.ones(2)}, TypeError),
+        ({"inputsData": {"x": 5, "junk": 5}}, TypeError),
     ],
     ids=str,
 )
@@ -155,6 +164,129 @@ def test_whatever_is_special_goes_through_the_door(running, labels, kind):
         answered = graph.execute(**given)
         assert answered is kind or (answered is False and "no data for the input 'x'" in str(last_refusal()))
     step(graph, data)
+
+
+def test_a_label_that_is_left_out_is_missed_every_time(running):
+    graph, network, *_ = running
+    given = batch(network, 1)
+    for _ in range(2):
+        with pytest.raises(TypeError, match="does not exist"):
+            graph.execute(inputsData={"x": given["x"]}, lossLabelsData={"y": given["y"]}, batchSize=BATCH)
+        step(graph, given)
+
+
+def _call(x: torch.Tensor) -> torch.Tensor:
+    if Slow.during is not None:
+        during, Slow.during = Slow.during, None
+        during()
+        time.sleep(0.2)  # so that the other call has come to the lock
+    return x * 2
+
+
+class Slow(torch.nn.Module):
+    """Does something while it computes, once; as an operation of its own, so that a recording does it too."""
+
+    during = None
+    _library = torch.library.Library("mlc_torch_tests", "FRAGMENT")
+    _library.define("call(Tensor x) -> Tensor")
+    _library.impl("call", _call, "CompositeExplicitAutograd")
+
+    def forward(self, x):
+        return torch.ops.mlc_torch_tests.call(x)
+
+
+class Picked(torch.nn.Module):
+    """Fails where its input holds what is no index."""
+
+    def forward(self, x):
+        return torch.take(torch.arange(9.0), x.long())
+
+
+def test_a_handler_that_is_told_of_a_failure_holds_nobody_up():
+    base, x = MLCGraph(), placeholder(1, 3)
+    base.node(TorchLayer(Picked()), source=x)
+    graph = MLCInferenceGraph(graphObjects=[base])
+    assert graph.addInputs({"x": x}) and graph.compile(device=cpu())
+    good, bad = ({"x": data(np.full((1, 3), n, np.float32))} for n in (1, 99))
+    assert graph.execute(inputsData=good, batchSize=1) and graph._quick
+    told = []
+
+    def handler(result, error, seconds):
+        done = threading.Event()
+        threading.Thread(target=lambda: graph.execute(inputsData=good, batchSize=1) and done.set(), daemon=True).start()
+        told.append((type(error).__name__, done.wait(10)))
+
+    assert not graph.execute(inputsData=bad, batchSize=1, completionHandler=handler)
+    assert told == [("MLCRefusal", True)]
+
+
+def test_a_call_that_waited_sees_what_happened_meanwhile():
+    program = regression(widths=(6, 5, 3))
+    assert program.compile()
+    graph, ready, go, waits = program.training, *(threading.Event() for _ in range(3))
+
+    def work():
+        program.execute()
+        quick = graph._quick["execute"]
+        graph._quick = {"execute": lambda args, given: (waits.set(), quick(args, given))[1]}
+        ready.set()
+        go.wait(10)
+        program.execute()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert ready.wait(10)
+    with graph._lock:
+        go.set()
+        assert waits.wait(10)
+        time.sleep(0.1)  # from there it is a few lines to the lock
+        assert graph.compileOptimizer(sgd(0.0))
+        before = array(program.layers[0].weights)
+    thread.join()
+    np.testing.assert_array_equal(array(program.layers[0].weights), before)
+
+
+def test_a_result_is_that_of_the_handler_s_own_call():
+    """Another thread comes for the first time while the graph computes, and waits."""
+    base, x, own, others = MLCGraph(), placeholder(1, 3), [], []
+    base.node(TorchLayer(Slow()), source=x)
+    graph = MLCInferenceGraph(graphObjects=[base])
+    assert graph.addInputs({"x": x}) and graph.compile(device=cpu())
+    mine, theirs = ({"x": data(np.full((1, 3), n, np.float32))} for n in (1, 2))
+    assert graph.execute(inputsData=mine, batchSize=1) and graph._quick
+    second = threading.Thread(target=lambda: others.append(graph.execute(inputsData=theirs, batchSize=1)))
+
+    def handler(result, error, seconds):
+        second.join()
+        own.append(result.numpy().tolist())
+
+    Slow.during = second.start
+    assert graph.execute(inputsData=mine, batchSize=1, completionHandler=handler)
+    assert own == [[[2, 2, 2]]] and others == [True]
+
+
+def test_optimizers_stay_live_across_an_inference(torch_device):
+    descriptor = MLCOptimizerDescriptor(
+        learningRate=0.01,
+        gradientRescale=1.0,
+        appliesGradientClipping=False,
+        gradientClipMax=0.001,
+        gradientClipMin=-0.001,
+        regularizationType=MLCRegularizationType.none,
+        regularizationScale=0.0,
+    )
+    made = [regression(MLCSGDOptimizer(descriptor=descriptor), widths=(6, 5, 3), device=on(torch_device)) for _ in "ab"]
+    fast, plain = made
+    assert fast.compile() and plain.compile(options=MLCGraphCompilationOptions.disableLayerFusion)
+    for program in made:
+        assert program.execute() and program.execute()
+        assert program.execute(options=[MLCExecutionOptions.forwardForInference, MLCExecutionOptions.synchronous])
+        program.training.optimizer.appliesGradientClipping = True
+        program.training.optimizer.learningRate = 0.05
+        assert program.execute() and program.execute()
+        program.training.synchronizeUpdates()
+    for mine, theirs in zip(fast.layers, plain.layers, strict=True):
+        np.testing.assert_allclose(array(mine.weights), array(theirs.weights), rtol=1e-4, atol=1e-6)
 
 
 def test_short_data_is_refused(running):
