@@ -247,7 +247,14 @@ def _functional_graph(
 
     with set_training(plan, training):
         # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
-        traced = _traced(joint, given, plan.device)
+        try:
+            traced = _traced(joint, given, plan.device)
+        except Exception as error:
+            if any("_cudnn_rnn" in str(why) for why in (error, error.__cause__, error.__context__)):
+                raise RuntimeError(
+                    "it cannot trace cuDNN's LSTM"
+                ) from error  # whose gradient has no shapes without data
+            raise
         return _traced(torch.func.functionalize(traced, remove="mutations"), given, plan.device)
 
 

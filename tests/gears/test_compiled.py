@@ -57,6 +57,20 @@ def test_without_a_compiler_the_graph_runs_all_the_same(caplog, monkeypatch):
     assert "no C++ compiler" in caplog.text
 
 
+def test_the_reason_is_named_where_cudnn_cannot_be_traced_all_the_same(monkeypatch):
+    def no_shapes(*_):
+        try:
+            raise NotImplementedError("aten::_cudnn_rnn_backward: there was no fake impl or Meta kernel registered")
+        except NotImplementedError:
+            raise RuntimeError("cuDNN error: CUDNN_STATUS_BAD_PARAM")  # noqa: B904 - as torch does it
+
+    monkeypatch.setattr("mlc_torch.engine.compiled._traced", no_shapes)
+    network = perceptron()
+    graph = training_graph(network, MLCDevice.cpu(), use_inductor=True)
+    step(graph, batch(network, 0))
+    assert "cannot trace cuDNN's LSTM" in graph._last.gear.why
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 def test_an_inference_with_nothing_to_fuse_is_left_as_it_is(layers, monkeypatch):
     monkeypatch.setattr("mlc_torch.engine.compiled.compile_graph", lambda graph: lambda given: graph(*given))
@@ -131,8 +145,8 @@ def test_batch_norm_s_statistics_follow(torch_device):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-_NOT_FOR_TRITON = ("_cudnn_rnn_backward", "atomic_add does not support")
-"""What TorchInductor says of cuDNN's LSTM, and of sums of 8-bit numbers; such a plan is captured as it is."""
+_NOT_FOR_TRITON = ("cuDNN's LSTM", "atomic_add does not support")
+"""What it is told of an LSTM, and of sums of 8-bit numbers; such a plan is captured as it is."""
 
 
 @pytest.mark.slow
