@@ -250,10 +250,9 @@ def _functional_graph(
         try:
             traced = _traced(joint, given, plan.device)
         except Exception as error:
+            # Its gradient has no shapes without data, and torch asks cuDNN for them in vain.
             if any("_cudnn_rnn" in str(why) for why in (error, error.__cause__, error.__context__)):
-                raise RuntimeError(
-                    "it cannot trace cuDNN's LSTM"
-                ) from error  # whose gradient has no shapes without data
+                raise RuntimeError("it cannot trace cuDNN's LSTM") from error
             raise
         return _traced(torch.func.functionalize(traced, remove="mutations"), given, plan.device)
 
