@@ -31,6 +31,9 @@ class Block:
     Host memory takes turns: recording an event costs more than a small copy, so half a round shares one.
     """
 
+    is_replayed = False
+    """Whether copies are part of recordings, where torch does not see them."""
+
     def __init__(self, like: Tensors, numbers: int, device: torch.device) -> None:
         size = sum(map(_padded, like)) + 4 * numbers
         size = -(-size // 4) * 4
@@ -42,12 +45,12 @@ class Block:
         self._slots = [_Slot(like, numbers, size) for _ in range(self._turns)]
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._turn = 0
-        self.is_replayed = False
-        """Whether copies are part of recordings, where torch does not see them."""
 
     def __del__(self) -> None:
-        if self.is_replayed:  # otherwise torch itself keeps pinned memory until the copies are done
-            with contextlib.suppress(Exception):  # the process may be ending
+        if not self.is_replayed:
+            return  # torch itself keeps pinned memory until the copies are done
+        with contextlib.suppress(Exception):  # the process may be ending
+            if not torch.cuda.is_current_stream_capturing():  # a recording would not survive it
                 torch.cuda.synchronize(self.memory.device)
 
     @property
