@@ -18,7 +18,7 @@ from torch.nn import grad as grad_of
 Tensors = list[torch.Tensor]
 
 available: dict[str, bool] = {
-    "fused_adam": hasattr(torch, "_fused_adam_"),
+    "fused_adam": hasattr(torch, "_fused_adam_") and hasattr(torch, "_fused_adamw_"),
     "fused_sgd": hasattr(torch, "_fused_sgd_"),
     "foreach": hasattr(torch, "_foreach_mul"),
     "engine": hasattr(torch.autograd.Variable, "_execution_engine"),

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.trace import is_view
 from mlc_torch.layers import lstm_kernel
 
 Function = Callable[..., Any]
@@ -37,7 +38,7 @@ def emit(
         lines.append("taken.clear()")
     standing = set(inputs)
     for node in nodes:
-        if _only_looks(node) and standing.issuperset(node.all_input_nodes):
+        if is_view(node) and standing.issuperset(node.all_input_nodes):
             before.append(writer.line(node))
             standing.add(node)
             continue
@@ -56,11 +57,6 @@ def emit(
     scope: dict[str, Any] = dict(writer.bound)
     exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
     return scope["make"]
-
-
-def _only_looks(node: fx.Node) -> bool:
-    """Whether a node looks at its input's memory another way, and computes nothing."""
-    return node.target is operator.getitem or getattr(node.target, "is_view", False)
 
 
 def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node, fx.Node | None]:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.trace import is_view
+
 
 def halves(
     joint: fx.GraphModule, forward_count: int, injected_count: int, written: Sequence[int]
@@ -72,12 +74,6 @@ def _size(node: fx.Node) -> float:
 def _shows_all(node: fx.Node) -> bool:
     """Whether a node is a view and leaves nothing out: what it looks at need not be kept for a part of it."""
     return is_view(node) and all(_size(source) <= _size(node) < math.inf for source in node.all_input_nodes)
-
-
-def is_view(node: fx.Node) -> bool:
-    if node.target is operator.getitem:
-        return is_view(node.all_input_nodes[0])
-    return bool(getattr(node.target, "is_view", False))
 
 
 def _ancestors(nodes: Sequence[Any]) -> set[fx.Node]:

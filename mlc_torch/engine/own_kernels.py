@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.nn import functional as F
 
 from mlc_torch.engine.kernels import (
     convolution_backward,
@@ -60,7 +61,7 @@ def gelu_backward(grad: Tensor, x: Tensor, approximate: str) -> Tensor:
 )
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, depth), columns = x.shape, weight.shape[0]
-    return (product_of(rows, depth, columns, x.dtype) or torch._C._nn.linear)(x, weight, bias)
+    return (product_of(rows, depth, columns, x.dtype) or F.linear)(x, weight, bias)
 
 
 @operation(

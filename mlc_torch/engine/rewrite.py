@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.nn import functional as F
 
 from mlc_torch.engine.trace import Recording
 
@@ -52,7 +53,7 @@ def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> None:
     if not isinstance(transposed, fx.Node) or transposed.target is not aten.t.default:
         return
     if transposed.args[0] not in parameters:
-        node.target, node.args = torch._C._nn.linear, (x, transposed.args[0], *bias)
+        node.target, node.args = F.linear, (x, transposed.args[0], *bias)
 
 
 def _shorter(node: fx.Node) -> fx.Node | None:

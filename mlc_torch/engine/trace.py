@@ -251,3 +251,13 @@ def _where(tensor: torch.Tensor) -> Any:
     if tensor.numel() == 0:
         return id(tensor)
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether a node looks at its input's memory another way, and computes nothing.
+
+    Only in a graph of what torch does in the end: further up ``reshape`` and ``contiguous`` say so of themselves too.
+    """
+    if node.target is operator.getitem:
+        return is_view(node.all_input_nodes[0])
+    return bool(getattr(node.target, "is_view", False))

@@ -18,3 +18,19 @@ def test_training_without_it_gives_the_same(name, graph, monkeypatch):
     without = train(graph, steps=4)
     for a, b in zip(with_it, without, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("rate", [0.01, 0.0])
+def test_weights_decay_by_the_formula(fused, rate, monkeypatch):
+    """w = 0.9·w, then m = β1·m + (1-β1)·g, v = β2·v + (1-β2)·g², w -= lr·m/(√v + ε)."""
+    assert torch_private.available["fused_adam"]
+    monkeypatch.setitem(torch_private.available, "fused_adam", fused)
+    w, g, m, v = (torch.rand(5, generator=torch.Generator().manual_seed(n)) + 0.1 for n in range(4))
+    exact = [t.double() for t in (w, g, m, v)]
+    how = {"lr": rate, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3, "weight_decay": 0.0, "decay": 0.9}
+    torch_private.fused_adam_([w], [g], [m], [v], [], **how)
+    m64, v64 = 0.9 * exact[2] + 0.1 * exact[1], 0.99 * exact[3] + 0.01 * exact[1] ** 2
+    want = 0.9 * exact[0] - rate * m64 / (v64.sqrt() + 1e-3)
+    for got, true in zip((w, m, v), (want, m64, v64), strict=True):
+        torch.testing.assert_close(got.double(), true, rtol=1e-5, atol=1e-7)
