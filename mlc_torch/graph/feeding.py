@@ -149,13 +149,17 @@ def _check_indices(who: str, value: torch.Tensor, limit: int) -> None:
         refuse(f"the {who} holds {low if low < 0 else high}; what is there must lie from 0 to {limit - 1}")
 
 
+def write_all(cell: Cell, source: torch.Tensor, device: MLCDevice) -> None:
+    """Give the tensor a copy of ``source``. On CUDA that goes to the device with the other inputs, when the graph runs."""
+    cell.publish(upload(source, device.torch_device) if device.torch_device.type == "mps" else source.clone(), device)
+
+
 def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
     """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
     shape = (batch, *cell.shape[1:]) if batch else cell.shape
     source, target = data.view(cell.dtype, shape), device.torch_device
     if shape == cell.shape:
-        # On CUDA the copy to the device joins that of the other inputs when the graph runs.
-        cell.publish(upload(source, target) if target.type == "mps" else source.clone(), device)
+        write_all(cell, source, device)
         return
     full = cell.value if cell.value is not None and cell.value.device == target else None
     if full is None:

@@ -16,7 +16,7 @@ import torch
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.graph.completion import deliver
-from mlc_torch.graph.feeding import write
+from mlc_torch.graph.feeding import write_all
 from mlc_torch.refusals import MLCRefusal, answer
 from mlc_torch.tensor import MLCTensor, MLCTensorData
 from mlc_torch.tensor.cell import newest_change
@@ -60,7 +60,7 @@ class _Ways:
         self.trains = session.plan.differentiates
         self.locks, self.users, self.device = graph._lock.all(), graph._users, graph._device
         self.cells = [f.cell for f in session.feeds]
-        self.fed = {id(cell) for cell in self.cells if not graph._stands(cell)}
+        self.fed = {id(c): (c.dtype, c.shape) for c in self.cells if not graph._stands(c)}
         self.result = MLCTensor._of(session.result)
 
     # The members
@@ -93,23 +93,28 @@ class _Ways:
         return self._way(member, {"batchSize", *groups}, take, work, self.result)
 
     def bind(self) -> Way:
-        known = self.fed
+        fed = self.fed
         device: Any = self.device
 
         def way(args: tuple[Any, ...], given: dict[str, Any]) -> Any:
             tensors, (data, *more) = given.get("forInputs"), args or (None,)
             if given.keys() != _BIND or given["to"] is not device or type(given["synchronous"]) is not bool or more:
                 return NotImplemented
-            if type(data) is not dict or type(tensors) is not dict or data.keys() != tensors.keys():
+            if type(data) is not dict or type(tensors) is not dict or len(data) != len(tensors):
                 return NotImplemented
+            pairs = []
             for name, tensor in tensors.items():
-                found = data[name]
+                found = data.get(name)
                 if type(tensor) is not MLCTensor or type(found) is not MLCTensorData:
                     return NotImplemented
-                if id(tensor._cell) not in known or found._length < tensor._cell.nbytes:
+                cell = tensor._cell
+                key = fed.get(id(cell))
+                if key is None or found._length < cell.nbytes:
                     return NotImplemented
-            for name, tensor in tensors.items():
-                write(tensor._cell, data[name], device, 0)
+                view = found._views.get(key)
+                pairs.append((cell, found.view(*key) if view is None else view))
+            for cell, view in pairs:
+                write_all(cell, view, device)
             return True
 
         return way
