@@ -7,11 +7,12 @@ import importlib
 from mlc_torch.descriptors import *  # noqa: F403
 from mlc_torch.device import MLCDevice, MLCPlatform
 from mlc_torch.enums import *  # noqa: F403
-from mlc_torch.graph import MLCGraph, MLCInferenceGraph, MLCTrainingGraph
-from mlc_torch.graph.completion import MLCGraphCompletionHandler
+from mlc_torch.graph import MLCGraph
 from mlc_torch.layers import *  # noqa: F403
 from mlc_torch.optimizers import *  # noqa: F403
 from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, last_refusal, strict, unwrap
+from mlc_torch.running import MLCInferenceGraph, MLCTrainingGraph
+from mlc_torch.running.completion import MLCGraphCompletionHandler
 from mlc_torch.tensor import (
     MLCTensor,
     MLCTensorData,

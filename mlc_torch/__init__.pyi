@@ -10,14 +10,14 @@ from typing_extensions import Self
 from mlc_torch.engine.as_module import SharedGraphModule as _SharedGraphModule
 from mlc_torch.enums import MLCPaddingPolicy as MLCPaddingPolicy
 from mlc_torch.enums import MLCPoolingType as MLCPoolingType
-from mlc_torch.graph.memory import Memory as _Memory
-from mlc_torch.graph.profile import Profile as _Profile
-from mlc_torch.graph.summary import Summary as _Summary
 from mlc_torch.refusals import MLCRefusal as MLCRefusal
 from mlc_torch.refusals import MLCTrainingWarning as MLCTrainingWarning
 from mlc_torch.refusals import last_refusal as last_refusal
 from mlc_torch.refusals import strict as strict
 from mlc_torch.refusals import unwrap as unwrap
+from mlc_torch.seeing.memory import Memory as _Memory
+from mlc_torch.seeing.profile import Profile as _Profile
+from mlc_torch.seeing.summary import Summary as _Summary
 from pathlib import Path as _Path
 from torch import Tensor as _Tensor
 

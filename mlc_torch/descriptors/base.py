@@ -29,9 +29,9 @@ class Descriptor(MLCObject):
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self._brief())})"
+        return f"{type(self).__name__}({', '.join(self._repr_words())})"
 
-    def _brief(self, without: frozenset[str] = frozenset()) -> list[str]:
+    def _repr_words(self, without: frozenset[str] = frozenset()) -> list[str]:
         """What a one-line repr says; layers say it of their descriptors."""
         return brief({name: getattr(self, name) for name in self._shown() if name not in without})
 

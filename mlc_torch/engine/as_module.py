@@ -16,7 +16,7 @@ from torch import fx, nn
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.layers.base import ParameterUse
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 _MOVED = (
     "the module's tensors are the graph's own memory and cannot be moved or converted here; compile the graph for the "
@@ -80,8 +80,8 @@ class Call:
     module: nn.Module
     name: str
     uses: Sequence[ParameterUse]
-    reads: Sequence[Cell]
-    fills: Sequence[Cell]
+    reads: Sequence[TensorState]
+    fills: Sequence[TensorState]
     lists: bool = False
     """Whether the module gives a list even of one result."""
     given: bool = False
@@ -90,9 +90,9 @@ class Call:
 
 def as_module(
     calls: Sequence[Call],
-    inputs: Sequence[tuple[str, Cell, int | None]],
-    outputs: Sequence[tuple[str, Cell]],
-    trained: Iterable[Cell] = (),
+    inputs: Sequence[tuple[str, TensorState, int | None]],
+    outputs: Sequence[tuple[str, TensorState]],
+    trained: Iterable[TensorState] = (),
     stopped: Iterable[int] = (),
     name: str = "GraphModule",
 ) -> SharedGraphModule:
@@ -137,7 +137,7 @@ def as_module(
     return module
 
 
-def _hold(root: nn.Module, name: str, cell: Cell, trained: bool) -> None:
+def _hold(root: nn.Module, name: str, cell: TensorState, trained: bool) -> None:
     """Let ``root`` show a tensor that is no layer's."""
     value = cell.place(cell.device or MLCDevice._cpu(), writable=trained)
     if trained:

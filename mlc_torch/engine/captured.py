@@ -95,18 +95,18 @@ class Captured:
         if not noises or not self._inner.training:
             return
 
-        def overhear(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        def intercept(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
             mask = torch.ones(shape, dtype=dtype, device=device)
             self._masks.append((noise, mask))
             return mask
 
         with ExitStack() as listening:
             for noise in noises.values():
-                listening.enter_context(noise.overheard(overhear))
+                listening.enter_context(noise.intercepted(intercept))
             self._inner.forward(self._static, self._constants)
         for noise in noises.values():
             own = [mask for n, mask in self._masks if n is noise]
-            stack.enter_context(noise.overheard(_in_turn(own)))
+            stack.enter_context(noise.intercepted(_in_turn(own)))
 
     def _warm_up(self, differentiates: bool) -> None:
         """cuDNN, cuBLAS and autograd want to have run before they are recorded."""

@@ -16,10 +16,10 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.gear import Gradients, Tensors
-from mlc_torch.engine.halves import halves
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.split_joint import halves
 from mlc_torch.engine.trace import Draw, functional, is_view, record
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log

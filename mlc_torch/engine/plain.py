@@ -9,7 +9,7 @@ import torch
 
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.plan import Plan, Step, combine
-from mlc_torch.tensor.cell import upload
+from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward
 
 MARK = "mlc::"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.noise import Noise
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 Hook = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -35,7 +35,7 @@ class Step:
 class Trained:
     """One tensor whose gradient the plan computes: every module parameter that looks into it, or the slot it fills."""
 
-    cell: Cell
+    cell: TensorState
     uses: tuple[nn.Parameter, ...] = ()
     slot: int | None = None
     updated: bool = True
@@ -48,7 +48,7 @@ class Plan:
     Slots are numbered: fed ones first (inputs, labels, label weights), then constants, then results in order.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[TensorState, ...]
     """The tensor behind each slot."""
     fed_count: int
     constant_count: int
@@ -66,7 +66,7 @@ class Plan:
     device: torch.device = torch.device("cpu")
 
     @property
-    def constants(self) -> tuple[Cell, ...]:
+    def constants(self) -> tuple[TensorState, ...]:
         return self.cells[self.fed_count : self.fed_count + self.constant_count]
 
     @cached_property

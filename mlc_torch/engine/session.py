@@ -20,7 +20,7 @@ from mlc_torch.engine.updater import Updater
 from mlc_torch.enums import MLCGraphCompilationOptions
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import in_one_line, log, refuse
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
@@ -36,9 +36,9 @@ class Session:
     def __init__(
         self,
         plan: Plan,
-        result: Cell,
-        unkept: Sequence[Cell],
-        cells: Sequence[Cell],
+        result: TensorState,
+        unkept: Sequence[TensorState],
+        cells: Sequence[TensorState],
         optimizer: MLCOptimizer | None,
         options: MLCGraphCompilationOptions,
         use_inductor: bool = False,
@@ -109,7 +109,7 @@ class Session:
         feeds = [torch.zeros(c.shape, dtype=c.dtype) for c in cells]
         self.gear = self.prepared = self._gear(feeds, training, differentiates, full=True)
 
-    def value_of(self, cell: Cell) -> torch.Tensor | None:
+    def value_of(self, cell: TensorState) -> torch.Tensor | None:
         """The value of a tensor in the last forward pass, if it was kept."""
         slot = self.plan.slots.get(id(cell))
         return self.values[self.plan.readable.index(slot)] if slot in self.plan.readable and self.values else None

@@ -76,7 +76,7 @@ def record(
     placeholders["masks"] = []
     draws: list[Draw] = []
 
-    def overhear(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    def intercept(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         with recorder.paused():
             mask = torch.ones(shape, dtype=dtype, device=device)
         placeholders["masks"].append(recorder.placeholder(mask))
@@ -91,7 +91,7 @@ def record(
     with ExitStack() as stack:
         stack.enter_context(set_training(plan, training))
         for noise in {id(n): n for step in plan.steps for n in step.noises}.values():
-            stack.enter_context(noise.overheard(overhear))
+            stack.enter_context(noise.intercepted(intercept))
         stack.enter_context(torch.set_grad_enabled(differentiates))
         stack.enter_context(recorder)
         env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in, plan.device))

@@ -10,7 +10,7 @@ import torch
 from mlc_torch.engine.plan import Trained
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
-from mlc_torch.tensor import Cell, MLCTensorData, MLCTensorOptimizerDeviceData
+from mlc_torch.tensor import MLCTensorData, MLCTensorOptimizerDeviceData, TensorState
 
 
 class Updater:
@@ -105,7 +105,7 @@ class Updater:
         return sum(t.nbytes for state in self.states for t in state)
 
 
-def adopt_state(cell: Cell, count: int) -> list[torch.Tensor]:
+def adopt_state(cell: TensorState, count: int) -> list[torch.Tensor]:
     """The optimizer state of one parameter on its device: what was bound, what is there already, or zeros."""
     value = cell.value
     assert value is not None
@@ -125,7 +125,7 @@ def adopt_state(cell: Cell, count: int) -> list[torch.Tensor]:
     return states
 
 
-def _bound_state(data: MLCTensorData, cell: Cell) -> torch.Tensor:
+def _bound_state(data: MLCTensorData, cell: TensorState) -> torch.Tensor:
     assert cell.value is not None
     view = data.view(cell.dtype, cell.shape)
     if data.readonly:

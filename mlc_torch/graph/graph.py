@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_torch.engine.as_module import SharedGraphModule
-from mlc_torch.graph.dot import dot_description
-from mlc_torch.graph.feeding import needed_bytes, write
 from mlc_torch.graph.locks import Locks
-from mlc_torch.graph.nodes import Node, handles, infer, unique_layers
-from mlc_torch.graph.picture import draw, svg
-from mlc_torch.graph.summary import Summary
 from mlc_torch.graph.torch_module import torch_module
 from mlc_torch.layers import (
     MLCConcatenationLayer,
@@ -25,9 +20,14 @@ from mlc_torch.layers import (
     MLCSplitLayer,
     MLCTransposeLayer,
 )
+from mlc_torch.nodes.feeding import needed_bytes, write
+from mlc_torch.nodes.node import Node, handles, infer, unique_layers
 from mlc_torch.refusals import refuse
+from mlc_torch.seeing.dot import dot_description
+from mlc_torch.seeing.picture import draw, svg
+from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, has_quick_way, objc_only, prop
-from mlc_torch.tensor import Cell, MLCTensor
+from mlc_torch.tensor import MLCTensor, TensorState
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -195,21 +195,21 @@ class MLCGraph(MLCObject):
         """
         pairs = [(name, tensor._cell, inputsData[name]) for name, tensor in inputTensors.items() if name in inputsData]
         fed = self._batches([cell for _, cell, _ in pairs], batchSize)
-        batches = [0 if self._stands(cell) else n for (_, cell, _), n in zip(pairs, fed, strict=True)]
+        batches = [0 if self._keeps_value(cell) else n for (_, cell, _), n in zip(pairs, fed, strict=True)]
         for (name, cell, data), batch in zip(pairs, batches, strict=True):
             needed_bytes(name, cell, data, batch)
         for (_, cell, data), batch in zip(pairs, batches, strict=True):
-            if self._stands(cell):
+            if self._keeps_value(cell):
                 cell.upload(data, device)
             else:
                 write(cell, data, device, batch)
         return True
 
-    def _stands(self, cell: Cell) -> bool:
+    def _keeps_value(self, cell: TensorState) -> bool:
         """Whether the tensor keeps its value from call to call, as parameters do, rather than being fed."""
         return cell.is_shown
 
-    def _batches(self, cells: list[Cell], batchSize: int) -> list[int]:
+    def _batches(self, cells: list[TensorState], batchSize: int) -> list[int]:
         """How many samples of each tensor ``batchSize`` means; 0 for one that is bound whole, as initial states are."""
         if batchSize < 0 or all(batchSize > cell.shape[0] for cell in cells):
             return [batchSize] * len(cells)  # no number of samples: refused for each of them

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlc_torch.engine.as_module import Call, SharedGraphModule, as_module, attribute_names
-from mlc_torch.graph.feeding import batch_axes, declared_batch
-from mlc_torch.graph.nodes import Node, producers, unique_layers
 from mlc_torch.layers import MLCSplitLayer
+from mlc_torch.nodes.feeding import batch_axes, declared_batch
+from mlc_torch.nodes.node import Node, producers, unique_layers
 from mlc_torch.refusals import refuse
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 if TYPE_CHECKING:
     from mlc_torch.graph.graph import MLCGraph
@@ -54,23 +54,25 @@ def torch_module(graph: MLCGraph, loss: bool) -> SharedGraphModule:
     )
 
 
-def _told(graph: Any, name: str, otherwise: Any) -> Any:
+def declared_or(graph: Any, name: str, otherwise: Any) -> Any:
     """What only graphs that can be executed are told."""
     return graph.__dict__.get(name, otherwise)
 
 
-def _trained(graph: MLCGraph) -> list[Cell]:
-    return [parameter._tensor._cell for parameter in _told(graph, "_to_train", [])]
+def _trained(graph: MLCGraph) -> list[TensorState]:
+    return [parameter._tensor._cell for parameter in declared_or(graph, "_to_train", [])]
 
 
-def _inputs(graph: MLCGraph, nodes: Sequence[Node], loss: bool, trained: Sequence[Cell]) -> list[tuple[str, Cell]]:
+def _inputs(
+    graph: MLCGraph, nodes: Sequence[Node], loss: bool, trained: Sequence[TensorState]
+) -> list[tuple[str, TensorState]]:
     """Declared inputs as declared (with a loss also labels and their weights), then what else has no data of its own.
 
     A graph that declares nothing cannot tell a constant on a device from an input that was bound: it is taken as an input.
     """
     groups = ("_inputs", "_labels", "_label_weights") if loss else ("_inputs",)
     declares = "_inputs" in graph.__dict__
-    declared = [(name, cell) for group in groups for name, cell in _told(graph, group, {}).items()]
+    declared = [(name, cell) for group in groups for name, cell in declared_or(graph, group, {}).items()]
     linked = graph._linked_results() if hasattr(graph, "_linked_results") else set()
     there = {id(cell) for _, cell in declared} | {id(cell) for cell in trained}
     there |= {id(cell) for node in nodes for cell in node.results}
@@ -82,14 +84,14 @@ def _inputs(graph: MLCGraph, nodes: Sequence[Node], loss: bool, trained: Sequenc
     return declared + [(cell.label, cell) for cell in bare.values()]
 
 
-def _batch_axis(cell: Cell, axis: int | None, batch: int) -> int | None:
+def _batch_axis(cell: TensorState, axis: int | None, batch: int) -> int | None:
     counts = axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch
     return axis if counts else None
 
 
-def _outputs(graph: MLCGraph, nodes: Sequence[Node], names: dict[int, str]) -> list[tuple[str, Cell]]:
+def _outputs(graph: MLCGraph, nodes: Sequence[Node], names: dict[int, str]) -> list[tuple[str, TensorState]]:
     """Declared outputs, else what a completion handler gets, by the name of the layer that makes it."""
     made_by = producers(nodes)
-    declared = [(name, cell) for name, cell in _told(graph, "_outputs", {}).items() if id(cell) in made_by]
+    declared = [(name, cell) for name, cell in declared_or(graph, "_outputs", {}).items() if id(cell) in made_by]
     last = graph._result_cell(list(nodes)) if hasattr(graph, "_result_cell") else nodes[-1].results[0]
     return declared or [(names[id(made_by[id(last)].layer)], last)]

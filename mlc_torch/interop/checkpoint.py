@@ -28,7 +28,7 @@ from mlc_torch.interop.checkpoint_parts import (
 from mlc_torch.interop.torch_optimizer import TorchOptimizer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 Tensors = dict[str, torch.Tensor]
 Write = Callable[[], None]
@@ -137,7 +137,7 @@ def _form(tensor: torch.Tensor) -> str:
     return f"{list(tensor.shape)} {tensor.dtype}".replace("torch.", "")
 
 
-def _writer(cell: Cell, value: torch.Tensor) -> Write:
+def _writer(cell: TensorState, value: torch.Tensor) -> Write:
     def write() -> None:
         memory_of(cell).copy_(value)
         cell.download()
@@ -152,7 +152,7 @@ def _forget(graph: Any) -> None:
 
 
 def _optimizer_writes(
-    graph: MLCGraph, parameters: dict[str, Cell], tensors: Tensors, about: dict[str, Any]
+    graph: MLCGraph, parameters: dict[str, TensorState], tensors: Tensors, about: dict[str, Any]
 ) -> list[Write]:
     optimizer, said = _optimizer(graph), about.get("optimizer")
     states = {n: t for n, t in tensors.items() if n.startswith(OPTIMIZER)}
@@ -180,14 +180,14 @@ def _optimizer_writes(
     return [*_state_writes(optimizer, parameters, states), settle]
 
 
-def _state_writes(optimizer: MLCOptimizer, parameters: dict[str, Cell], states: Tensors) -> list[Write]:
+def _state_writes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], states: Tensors) -> list[Write]:
     """A parameter without state in the file starts from zeros, as it would have then."""
     names = optimizer.state_names()
     every = {state_name(p, s): memory_of(cell) for p, cell in parameters.items() for s in names}
     with_state = {p for p in parameters if any(state_name(p, s) in states for s in names)}
     _compare(every, states, [n for p in parameters if p not in with_state for n in (state_name(p, s) for s in names)])
 
-    def write(cell: Cell, values: list[torch.Tensor | None]) -> None:
+    def write(cell: TensorState, values: list[torch.Tensor | None]) -> None:
         for memory, value in zip(adopt_state(cell, len(names)), values, strict=True):
             memory.zero_() if value is None else memory.copy_(value)
 

@@ -10,25 +10,25 @@ import torch
 from mlc_torch.device import MLCDevice, offered, randomness
 from mlc_torch.engine.updater import adopt_state
 from mlc_torch.graph import MLCGraph
-from mlc_torch.graph.nodes import unique_layers
 from mlc_torch.graph.torch_module import layer_names
 from mlc_torch.layers.noise import Noise
+from mlc_torch.nodes.node import unique_layers
 from mlc_torch.optimizers import MLCOptimizer
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 TRAINED, OPTIMIZER, GENERATOR = "trained/", "optimizer/", "generator/"
 """Begin the names of what is no weight. A layer's name never holds a slash."""
 
 
-def standing_cells(graph: MLCGraph) -> tuple[dict[str, Cell], dict[str, Cell]]:
+def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, TensorState]]:
     """The tensors that training changes, by name: those with a gradient, then running statistics.
 
     A tensor with several uses bears the name of the first.
     """
     nodes = graph._all_nodes()
     names = layer_names(nodes)
-    parameters: dict[str, Cell] = {}
-    statistics: dict[str, Cell] = {}
+    parameters: dict[str, TensorState] = {}
+    statistics: dict[str, TensorState] = {}
     seen: set[int] = set()
     for layer in unique_layers(nodes):
         name = names[id(layer)]
@@ -48,7 +48,7 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, Cell], dict[str, Cell]]:
     return parameters, statistics
 
 
-def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, Cell]]:
+def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:
     """Tensors trained for themselves, by the name they were declared under, else by their label, else by their place."""
     declared = {key: name for key, (_, name) in graph._names().items()}
     for place, parameter in enumerate(graph.__dict__.get("_to_train", [])):
@@ -59,12 +59,12 @@ def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, Cell]]:
         yield TRAINED + declared.get(id(cell), str(place) if numbered else cell.label), cell
 
 
-def memory_of(cell: Cell) -> torch.Tensor:
+def memory_of(cell: TensorState) -> torch.Tensor:
     """Where a tensor's value lies, on whichever device."""
     return cell.place(cell.device or MLCDevice._cpu(), writable=True)
 
 
-def optimizer_states(parameters: dict[str, Cell], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:
+def optimizer_states(parameters: dict[str, TensorState], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:
     """The state of each parameter that has some."""
     count = len(optimizer.state_names())
     with_state = {n: c for n, c in parameters.items() if count and (c.optimizer_device_data or c.optimizer_data)}
@@ -125,5 +125,5 @@ def description(graph: MLCGraph) -> dict[str, Any]:
     }
 
 
-def _like(cell: Cell) -> dict[str, Any]:
+def _like(cell: TensorState) -> dict[str, Any]:
     return {"shape": list(cell.shape), "type": cell.descriptor.dataType.name}

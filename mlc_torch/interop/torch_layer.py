@@ -13,7 +13,7 @@ from mlc_torch.interop.dry_run import dry_run, tensors_in
 from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
-from mlc_torch.tensor import DATA_TYPES, Cell, MLCTensor, MLCTensorParameter
+from mlc_torch.tensor import DATA_TYPES, MLCTensor, MLCTensorParameter, TensorState
 from mlc_torch.tensor.descriptor import MAX_DIMENSIONS
 
 
@@ -124,7 +124,7 @@ def _parameter_tensor(name: str, parameter: nn.Parameter) -> MLCTensor:
     return made
 
 
-def _memory(cell: Cell) -> int | None:
+def _memory(cell: TensorState) -> int | None:
     value = cell.value if cell.value is not None else cell.host_view()
     return None if value is None else value.data_ptr()
 
@@ -141,7 +141,7 @@ def _over(tensor: torch.Tensor, label: str) -> MLCTensor:
     return MLCTensor.from_torch(value, label)
 
 
-def _show(cell: Cell, tensor: torch.Tensor) -> None:
+def _show(cell: TensorState, tensor: torch.Tensor) -> None:
     """Let the module's tensor follow the cell's memory."""
     cell.place(cell.device or MLCDevice._cpu(), writable=True)
     cell.show(tensor, _seen_as(tensor))

@@ -23,7 +23,7 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
-from mlc_torch.tensor import Cell, MLCTensor, MLCTensorDescriptor, MLCTensorParameter
+from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter, TensorState
 
 UNCOMPILED = 2147483647  # measured: deviceType before a compile (evidence.md B.3)
 
@@ -43,7 +43,7 @@ class ParameterUse:
     torch: nn.Parameter
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> TensorState:
         return self.parameter._tensor._cell
 
 
@@ -60,7 +60,7 @@ class MLCLayer(MLCObject):
     _supports: ClassVar[frozenset[MLCDataType]] = frozenset({MLCDataType.float32})
     """What ``supportsDataType`` answers, as the real framework does, even where we can do more (evidence.md B.3)."""
     _supports_gpu: ClassVar[bool] = True
-    _untold: ClassVar[frozenset[str]] = frozenset()
+    _hidden_fields: ClassVar[frozenset[str]] = frozenset()
     """What of the descriptor means nothing to this layer, and its repr leaves out."""
 
     @classmethod
@@ -130,7 +130,7 @@ class MLCLayer(MLCObject):
         return self._uses
 
     @property
-    def buffer_cells(self) -> list[Cell]:
+    def buffer_cells(self) -> list[TensorState]:
         """The tensors that the module computes rather than trains."""
         self._have_built()
         return self._buffers
@@ -186,9 +186,9 @@ class MLCLayer(MLCObject):
         )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join([repr(self._label), *self._brief()])})"
+        return f"{type(self).__name__}({', '.join([repr(self._label), *self._repr_words()])})"
 
-    def _brief(self) -> list[str]:
+    def _repr_words(self) -> list[str]:
         """What makes this layer: its descriptor's words, and the properties that are not what they usually are.
 
         Tensors are told from the rest only where they are missing.
@@ -206,7 +206,7 @@ class MLCLayer(MLCObject):
             if type_.startswith("MLCTensor"):
                 words += [f"no {name}"] if value is None else []
             elif isinstance(value, Descriptor):
-                words += value._brief(self._untold)
+                words += value._repr_words(self._hidden_fields)
             elif value is not None:
                 words += brief({name: value})
         return words

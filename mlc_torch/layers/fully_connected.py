@@ -32,7 +32,9 @@ class MLCFullyConnectedLayer(MLCLayer):
     weightsParameter = prop("MLCTensorParameter")
     biasesParameter = prop("MLCTensorParameter?")
     _named = "FullyConnected"
-    _untold = frozenset({"kernelSizes", "strides", "dilationRates", "paddingPolicy", "groupCount", "convolutionType"})
+    _hidden_fields = frozenset(
+        {"kernelSizes", "strides", "dilationRates", "paddingPolicy", "groupCount", "convolutionType"}
+    )
 
     @declare(
         "init?(weights: MLCTensor, biases: MLCTensor?, descriptor: MLCConvolutionDescriptor)",

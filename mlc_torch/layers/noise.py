@@ -63,7 +63,7 @@ class Noise(nn.Module):
             self._fed = None
 
     @contextmanager
-    def overheard(self, listener: Listener) -> Iterator[None]:
+    def intercepted(self, listener: Listener) -> Iterator[None]:
         """Within this block nothing is drawn; ``listener`` learns which mask is needed and gives it."""
         self._listener = listener
         try:

@@ -9,8 +9,8 @@ import torch
 from mlc_torch.device import randomness
 from mlc_torch.enums import MLCDataType, MLCRandomInitializerType
 from mlc_torch.refusals import refuse
-from mlc_torch.tensor.cell import allocate
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+from mlc_torch.tensor.state import allocate
 
 
 def random_values(descriptor: MLCTensorDescriptor, kind: MLCRandomInitializerType) -> torch.Tensor:

@@ -14,11 +14,11 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor.cell import Cell, allocate, host_bytes, upload
 from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, byte_view
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
+from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
 
 _DESCRIPTOR = "descriptor tensorDescriptor: MLCTensorDescriptor"
 _RANDOM = "randomInitializerType: MLCRandomInitializerType"
@@ -88,7 +88,7 @@ class MLCTensor(MLCObject):
         return value is None or not value.is_floating_point() or bool(torch.isfinite(value).all())
 
     @classmethod
-    def _of(cls, cell: Cell) -> MLCTensor:
+    def _of(cls, cell: TensorState) -> MLCTensor:
         """The handle of ``cell``: the one somebody holds, or a new one."""
         known = cell.handle()
         if known is not None:
@@ -107,7 +107,7 @@ class MLCTensor(MLCObject):
     @declare(f"init({_DESCRIPTOR}, {_FILL}: NSNumber)", "tensorWithDescriptor:fillWithData:")
     @declare(f"init({_DESCRIPTOR}, {_RANDOM})", "tensorWithDescriptor:randomInitializerType:")
     def _create(cls, tensorDescriptor, data=None, fillData=None, randomInitializerType=None):
-        cell = Cell(tensorDescriptor)
+        cell = TensorState(tensorDescriptor)
         if data is not None:
             cell.give_host(data, "data")
         elif fillData is not None:
@@ -308,7 +308,7 @@ class MLCTensor(MLCObject):
         if not tensor.is_contiguous():
             raise ValueError("MLCTensor.from_torch needs a contiguous tensor; pass tensor.contiguous()")
         shape = tuple(tensor.shape) or (1,)
-        cell = Cell(MLCTensorDescriptor._create(shape, DATA_TYPES[tensor.dtype]))
+        cell = TensorState(MLCTensorDescriptor._create(shape, DATA_TYPES[tensor.dtype]))
         value = tensor.detach().reshape(shape)
         if tensor.device.type == "cpu":
             cell.host = MLCTensorData._over(value)
@@ -322,7 +322,7 @@ class MLCTensor(MLCObject):
 
     def __copy__(self) -> MLCTensor:
         """A new ID and label; descriptor, data and optimizer data are shared, the device is not (measured)."""
-        cell = Cell(self._cell.descriptor, self._cell.host)
+        cell = TensorState(self._cell.descriptor, self._cell.host)
         if cell.host is None and self._cell.value is not None:
             cell.host = MLCTensorData._over(bytearray(host_bytes(self._cell.value)))
         cell.optimizer_data = list(self._cell.optimizer_data)

@@ -11,8 +11,8 @@ import torch
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.gear import Gear
 from mlc_torch.engine.plan import Plan
-from mlc_torch.graph.nodes import Node, infer
-from mlc_torch.graph.planner import Wishes, make_plan
+from mlc_torch.nodes.node import Node, infer
+from mlc_torch.running.planner import PlanRequest, make_plan
 from tests.layers.records import Record, tensor
 
 
@@ -37,13 +37,13 @@ def case_of(record: Record, device: torch.device) -> Case:
         cell.place(where, writable=True)
     differentiates = record.result_type == "float32"
     floats = [c for c in cells if c.dtype.is_floating_point]
-    wishes = Wishes(
+    request = PlanRequest(
         readable=list(results),
         losses=[c for c in results if c.dtype.is_floating_point] if differentiates else [],
         wanted=floats if differentiates else [],
         trains=True,
     )
-    plan = make_plan([Node(layer, tuple(cells), results)], cells, where, wishes)
+    plan = make_plan([Node(layer, tuple(cells), results)], cells, where, request)
     feeds = [torch.from_numpy(np.array(s, order="C")).to(plan.device) for s in record.sources]
     return Case(plan, feeds, differentiates)
 

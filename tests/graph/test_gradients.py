@@ -410,4 +410,4 @@ def test_gradient_tensors_that_were_let_go_are_not_filled():
         program.training.resultGradientTensors(for_=program.layers[0])
     gc.collect()
     program.training.resultGradientTensors(for_=program.layers[0])
-    assert len(program.training._unfilled) <= 2 and program.execute()
+    assert len(program.training._pending_gradients) <= 2 and program.execute()

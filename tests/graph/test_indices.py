@@ -18,7 +18,7 @@ from mlc_torch import (
 from mlc_torch.engine.plain import run_forward
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.layers.indexing import Gather
-from mlc_torch.tensor import Cell, MLCTensorDescriptor
+from mlc_torch.tensor import MLCTensorDescriptor, TensorState
 from tests.graph.programs import array, data, on, placeholder, tensor, values
 
 ROWS = values(4, 3)
@@ -93,7 +93,7 @@ def test_indices_that_the_graph_computes(torch_device):
 
 
 def test_how_a_guarded_source_is_kept_in_range():
-    cells = tuple(Cell(MLCTensorDescriptor(shape=s)) for s in ([4, 3], [3], [3, 3]))
+    cells = tuple(TensorState(MLCTensorDescriptor(shape=s)) for s in ([4, 3], [3], [3, 3]))
     step = Step(Gather(0), (0, 1), (2,), "gather", guarded=((1, 4),))
     plan = Plan(
         cells=cells, fed_count=2, constant_count=0, steps=(step,), readable=(2,), losses=(), injected=(), trained=(),

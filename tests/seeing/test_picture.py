@@ -10,8 +10,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from mlc_torch import MLCArithmeticLayer, MLCArithmeticOperation, MLCGraph
-from mlc_torch.graph import picture_dot, picture_svg
-from mlc_torch.graph.picture import picture_of
+from mlc_torch.seeing import picture_dot, picture_svg
+from mlc_torch.seeing.picture import picture_of
 from tests.seeing.graphs import bare, dense, filled, perceptron, recurrent, residual, training
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCActivationLayer, MLCDevice, MLCExecutionOptions, MLCGraph, MLCInferenceGraph
-from mlc_torch.graph.profile import Profile, _in_turn
+from mlc_torch.seeing.profile import Profile, _in_turn
 from mlc_torch.testing import device_named
 from tests.seeing.graphs import Built, bare, data, dense, perceptron, residual, step, training
 

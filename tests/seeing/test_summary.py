@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCDevice, MLCGraph, MLCGraphCompilationOptions, MLCInferenceGraph
-from mlc_torch.graph.table import Table, in_bytes, in_seconds
+from mlc_torch.seeing.table import Table, in_bytes, in_seconds
 from tests.seeing.graphs import bare, batch_norm, data, dense, perceptron, recurrent, residual, step, training
 
 

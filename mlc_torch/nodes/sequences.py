@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from mlc_torch.enums import MLCDataType
-from mlc_torch.graph.nodes import Node
 from mlc_torch.layers import MLCLSTMLayer
-from mlc_torch.tensor import Cell, MLCTensorData, MLCTensorDescriptor
+from mlc_torch.nodes.node import Node
+from mlc_torch.tensor import MLCTensorData, MLCTensorDescriptor, TensorState
 
 NAME = "sortedSequenceLengths"
 
 
-def with_lengths(nodes: Sequence[Node], inputs: Mapping[str, Cell], known: dict[int, Cell]) -> list[Node]:
+def with_lengths(nodes: Sequence[Node], inputs: Mapping[str, TensorState], known: dict[int, TensorState]) -> list[Node]:
     """The nodes, each LSTM without lengths of its own given those that are there. ``known`` keeps what is made."""
     return [_with_lengths(node, inputs, known) for node in nodes]
 
 
-def _with_lengths(node: Node, inputs: Mapping[str, Cell], known: dict[int, Cell]) -> Node:
+def _with_lengths(node: Node, inputs: Mapping[str, TensorState], known: dict[int, TensorState]) -> Node:
     if not isinstance(node.layer, MLCLSTMLayer) or len(node.sources) in (2, 4):
         return node
     lengths = inputs.get(NAME)
@@ -34,14 +34,14 @@ def _with_lengths(node: Node, inputs: Mapping[str, Cell], known: dict[int, Cell]
     return Node(node.layer, (*node.sources, lengths), node.results, node.labels, node.updates)
 
 
-def _from_descriptor(source: Cell, batch_first: bool, known: dict[int, Cell]) -> Cell | None:
+def _from_descriptor(source: TensorState, batch_first: bool, known: dict[int, TensorState]) -> TensorState | None:
     lengths = source.descriptor._sequenceLengths
     time, batch = (source.shape[1], source.shape[0]) if batch_first else source.shape[:2]
     if lengths is None or len(lengths) != batch or min(lengths) == time:
         return None
     if id(source) not in known:
         descriptor = MLCTensorDescriptor._create((batch,), MLCDataType.int32)
-        made = Cell(descriptor, MLCTensorData._over(torch.tensor(lengths, dtype=torch.int32)))
+        made = TensorState(descriptor, MLCTensorData._over(torch.tensor(lengths, dtype=torch.int32)))
         made.label = f"sequence lengths of {source.label}"
         known[id(source)] = made
     return known[id(source)]

@@ -10,13 +10,13 @@ import torch
 
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
-from mlc_torch.graph.executable import ExecutableGraph
-from mlc_torch.graph.nodes import Node, producers
 from mlc_torch.layers.base import MLCLayer
+from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import refuse
+from mlc_torch.running.executable import ExecutableGraph
 from mlc_torch.spelling import declare
-from mlc_torch.tensor import Cell, MLCTensor
-from mlc_torch.tensor.cell import host_bytes
+from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor.state import host_bytes
 
 
 class GradientGraph(ExecutableGraph):
@@ -70,51 +70,53 @@ class GradientGraph(ExecutableGraph):
     def _result_gradients(self, layer):
         return self._gradients_at(layer, lambda node: node.results)
 
-    def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[Cell]]) -> list[MLCTensor]:
+    def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[TensorState]]) -> list[MLCTensor]:
         """A fresh tensor for each; from the first time it is asked for, each gradient phase keeps it.
 
         A tensor that is asked for before there is a gradient gets that of the next gradient phase.
         """
         cells = [c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)]
         with self._lock:
-            unknown = [c for c in cells if id(c) not in self._asked]
+            unknown = [c for c in cells if id(c) not in self._watched_gradients]
             if unknown:
-                self._asked |= {id(c): c for c in unknown}
+                self._watched_gradients |= {id(c): c for c in unknown}
                 self._changed()
             if self._last is not None:
                 self._add_late(self._last, cells)
             made = [self._gradient_tensor(c, self._last) for c in cells]
-            self._unfilled = [entry for entry in self._unfilled if entry[1]() is not None]
-            self._unfilled += [(c, weakref.ref(t)) for c, t in zip(cells, made, strict=True) if t._cell.value is None]
+            self._pending_gradients = [entry for entry in self._pending_gradients if entry[1]() is not None]
+            self._pending_gradients += [
+                (c, weakref.ref(t)) for c, t in zip(cells, made, strict=True) if t._cell.value is None
+            ]
         return made
 
     def _fill_gradient_tensors(self, session: Session) -> None:
         """Tensors that were handed out before there was a gradient."""
-        waiting = [(cell, tensor) for cell, reference in self._unfilled if (tensor := reference()) is not None]
-        self._unfilled = []
+        waiting = [(cell, tensor) for cell, reference in self._pending_gradients if (tensor := reference()) is not None]
+        self._pending_gradients = []
         self._add_late(session, [cell for cell, _ in waiting])
         for cell, tensor in waiting:
             value = self._gradient_value(cell, session)
             if value is not None:
                 tensor._cell.publish(value, self._device)
 
-    def _add_late(self, session: Session, cells: Sequence[Cell]) -> None:
+    def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""
         slots, wanted = session.plan.slots, session.plan.wanted
         late = [slots[id(c)] for c in cells if id(c) in slots and slots[id(c)] not in wanted]
         if late and session.has_gradients:
             session.gradients_again(late)
 
-    def _gradient_tensor(self, cell: Cell, session: Session | None) -> MLCTensor:
+    def _gradient_tensor(self, cell: TensorState, session: Session | None) -> MLCTensor:
         """A new tensor that holds the gradient of ``cell``: zeros where nothing depends on it, no data before any."""
-        made = Cell(cell.descriptor)
+        made = TensorState(cell.descriptor)
         made.label = f"gradient of {cell.label}"
         value = self._gradient_value(cell, session) if session is not None else None
         if value is not None:
             made.publish(value, self._device)
         return MLCTensor._of(made)
 
-    def _gradient_value(self, cell: Cell, session: Session) -> torch.Tensor | None:
+    def _gradient_value(self, cell: TensorState, session: Session) -> torch.Tensor | None:
         slot = session.plan.slots.get(id(cell))
         if not session.has_gradients or slot is None or slot not in session.plan.wanted:
             return None
@@ -138,7 +140,7 @@ class GradientGraph(ExecutableGraph):
         with self._lock:
             known = self._user_gradients.get(id(cell))
             if known is None:
-                made = Cell(cell.descriptor)
+                made = TensorState(cell.descriptor)
                 made.label = f"user gradient of {cell.label}"
                 known = self._user_gradients[id(cell)] = (cell, made)
                 self._changed()
@@ -164,7 +166,7 @@ class GradientGraph(ExecutableGraph):
             gradients.append(total)
         return gradients
 
-    def _linked_gradients(self, cell: Cell, turn: int) -> list[torch.Tensor]:
+    def _linked_gradients(self, cell: TensorState, turn: int) -> list[torch.Tensor]:
         """The gradients of one of our results in the graphs that read it; they have to have gone back since ``turn``."""
         readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
         lasts = [g._last for g in readers if g._last is not None]

@@ -9,21 +9,21 @@ from typing import Any
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
-from mlc_torch.graph.advice import VALUES_SEEN, advise, advise_on_values, probabilities_of
-from mlc_torch.graph.asynchronous import awaited, awaited_time
-from mlc_torch.graph.feeding import LINKED, take
-from mlc_torch.graph.gradients import GradientGraph
-from mlc_torch.graph.loss_node import own_loss_node
-from mlc_torch.graph.nodes import Node, reached, unique_layers
-from mlc_torch.graph.planner import Wishes, updatable
-from mlc_torch.graph.quick import TRAIN, quick_ways
-from mlc_torch.graph.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.layers import MLCLayer, MLCLossLayer
+from mlc_torch.nodes.feeding import LINKED, take
+from mlc_torch.nodes.loss_node import own_loss_node
+from mlc_torch.nodes.node import Node, reached, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.running.asynchronous import awaited, awaited_time
+from mlc_torch.running.gradients import GradientGraph
+from mlc_torch.running.planner import PlanRequest, updatable
+from mlc_torch.running.quick import TRAIN, quick_ways
+from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
+from mlc_torch.running.untrained import VALUES_SEEN, probabilities_of, warn_of_values, warn_untrained
 from mlc_torch.spelling import declare, has_quick_way, objc_only, prop
-from mlc_torch.tensor import Cell
-from mlc_torch.tensor.cell import newest_change
+from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.state import newest_change
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
 _INFERS = Run.forwardForInference.value
@@ -54,8 +54,8 @@ class MLCTrainingGraph(GradientGraph):
             optimizer=optimizer,
             loss_cells={},
             user_gradients={},
-            asked={},
-            unfilled=[],
+            watched_gradients={},
+            pending_gradients=[],
             to_stop=[],
             stopped=[],
             to_train=[],
@@ -85,8 +85,8 @@ class MLCTrainingGraph(GradientGraph):
         own = own_loss_node(self._lossLayer, nodes, self._labels, self._label_weights, self._loss_cells)
         return nodes if own is None else [*nodes, own]
 
-    def _stands(self, cell: Cell) -> bool:
-        return super()._stands(cell) or any(p._tensor._cell is cell for p in self._trained_tensors)
+    def _keeps_value(self, cell: TensorState) -> bool:
+        return super()._keeps_value(cell) or any(p._tensor._cell is cell for p in self._trained_tensors)
 
     def _is_loss(self, layer: MLCLayer) -> bool:
         return layer is self._lossLayer or super()._is_loss(layer)
@@ -166,29 +166,29 @@ class MLCTrainingGraph(GradientGraph):
         fed = super()._fed(variant)
         return [(k, cells if k in ("input", LINKED) else {}) for k, cells in fed] if variant == PREDICT else fed
 
-    def _wishes(self, nodes: list[Node], variant: str) -> Wishes:
-        wishes = super()._wishes(nodes, variant)
+    def _plan_request(self, nodes: list[Node], variant: str) -> PlanRequest:
+        request = super()._plan_request(nodes, variant)
         if variant == PREDICT:
-            return wishes
-        asked = list(self._asked.values())
+            return request
+        asked = list(self._watched_gradients.values())
         inputs = list(self._inputs.values()) if self._options & Compile.computeAllGradients else []
         if self._options & Compile.debugLayers:
             asked += [c for n in nodes if n.layer._isDebuggingEnabled for c in (*n.sources, *n.results)]
-        imported = [c for n in nodes for c in n.reads if id(c) in wishes.linked]
-        wishes.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
-        wishes.injected = [cell for cell, _ in self._user_gradients.values()] + self._exported(nodes)
-        wishes.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
-        wishes.stopped = self._stopped
-        wishes.trained_tensors = [(p._tensor._cell, p._isUpdatable) for p in self._trained_tensors]
+        imported = [c for n in nodes for c in n.reads if id(c) in request.linked]
+        request.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
+        request.injected = [cell for cell, _ in self._user_gradients.values()] + self._exported(nodes)
+        request.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
+        request.stopped = self._stopped
+        request.trained_tensors = [(p._tensor._cell, p._isUpdatable) for p in self._trained_tensors]
         if VALUES_SEEN not in self._warned:
-            wishes.readable += probabilities_of(nodes)
+            request.readable += probabilities_of(nodes)
         hooks: dict[int, tuple[Any, ...]] = {}
         for cell, hook in self._gradient_hooks:
             hooks[id(cell)] = (*hooks.get(id(cell), ()), hook)
-        wishes.hooks, wishes.trains = hooks, True
-        return wishes
+        request.hooks, request.trains = hooks, True
+        return request
 
-    def _result_cell(self, nodes: list[Node]) -> Cell:
+    def _result_cell(self, nodes: list[Node]) -> TensorState:
         """The own loss, else the last loss added, else the last node."""
         losses = [n for n in nodes if self._is_loss(n.layer)]
         return (losses or nodes)[-1].results[0]
@@ -201,7 +201,7 @@ class MLCTrainingGraph(GradientGraph):
         session = super()._ready(variant)
         if session is not known and variant != PREDICT:
             nodes = self._planned_nodes()
-            advise(self._warned, nodes, self._outputs, self._optimizer is None or self._learns(session, nodes))
+            warn_untrained(self._warned, nodes, self._outputs, self._optimizer is None or self._learns(session, nodes))
             session.prepare(training=True, differentiates=session.plan.differentiates)
         return session
 
@@ -242,7 +242,7 @@ class MLCTrainingGraph(GradientGraph):
         def work():
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
-            bits = options._value_ | self._always
+            bits = options._value_ | self._forced_options
             infers = bool(bits & _INFERS)
             variant = PREDICT if infers and not lossLabelsData else ""
             session = self._ready(variant)
@@ -251,13 +251,13 @@ class MLCTrainingGraph(GradientGraph):
             feeds = take(session.feeds, data, None if batch == full else batch)
             differentiates = not infers and session.plan.differentiates
             if not infers and not differentiates and self._optimizer is not None:
-                advise(self._warned, [], {}, learns=False)
+                warn_untrained(self._warned, [], {}, learns=False)
             turn = next(_turns)
             injected = self._injected(session, full, batch, turn) if differentiates else []
             session.separate, session.turn = False, turn
             session.run(feeds, injected, not infers, differentiates, full == batch, bool(bits & _BY_LAYER))
             self._last = session
-            if differentiates and self._unfilled:
+            if differentiates and self._pending_gradients:
                 self._fill_gradient_tensors(session)
             result = self._publish(session)
             self._look_at_values(session)
@@ -281,7 +281,7 @@ class MLCTrainingGraph(GradientGraph):
         def work():
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
-            bits = options._value_ | self._always
+            bits = options._value_ | self._forced_options
             infers = bool(bits & _INFERS)
             unlabelled = any(c.value is None and c.host is None for c in self._labels.values())
             variant = PREDICT if infers and unlabelled else ""
@@ -328,7 +328,7 @@ class MLCTrainingGraph(GradientGraph):
             if full and batchSize and batchSize != session.samples:
                 refuse(f"batchSize is {batchSize}, the forward pass ran {session.samples} samples; give the same, or 0")
             session.gradient(self._injected(session, full, session.samples, session.turn))
-            if self._unfilled:
+            if self._pending_gradients:
                 self._fill_gradient_tensors(session)
             return None, targets
 
@@ -397,7 +397,7 @@ class MLCTrainingGraph(GradientGraph):
 
     def _look_at_values(self, session) -> None:
         if VALUES_SEEN not in self._warned:
-            advise_on_values(self._warned, self._planned_nodes(), session.value_of)
+            warn_of_values(self._warned, self._planned_nodes(), session.value_of)
 
     # Reading back
 

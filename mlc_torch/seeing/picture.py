@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlc_torch.graph import picture_dot, picture_svg
-from mlc_torch.graph.nodes import Node, producers
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.tensor import Cell
+from mlc_torch.nodes.node import Node, producers
+from mlc_torch.seeing import picture_dot, picture_svg
+from mlc_torch.tensor import TensorState
 
 if TYPE_CHECKING:
     from mlc_torch.graph.graph import MLCGraph
@@ -76,7 +76,7 @@ def picture_of(graph: MLCGraph) -> Picture:
     return Picture(tuple(boxes.values()), tuple(edges))
 
 
-def _outer(key: str, cell: Cell, reader: Node, kind: str, name: str) -> Box:
+def _outer(key: str, cell: TensorState, reader: Node, kind: str, name: str) -> Box:
     """A tensor that comes from outside."""
     if not kind:
         held = cell.host is not None or cell.value is not None
@@ -89,7 +89,7 @@ def _inner(key: str, node: Node, is_loss: bool) -> Box:
     layer = node.layer
     kind = "loss" if is_loss else "layer"
     shapes = "  ".join(shape_text(c) for c in node.results)
-    name, words = type(layer).__name__, ", ".join(layer._brief())
+    name, words = type(layer).__name__, ", ".join(layer._repr_words())
     details = [name, *([_cut(words)] if words else []), shapes]
     return Box(key, kind, layer.label or name, tuple(details), repr(layer))
 
@@ -98,7 +98,7 @@ def _cut(words: str) -> str:
     return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
-def _outputs(nodes: Sequence[Node], names: dict[int, tuple[str, str]]) -> Iterator[tuple[Cell, str]]:
+def _outputs(nodes: Sequence[Node], names: dict[int, tuple[str, str]]) -> Iterator[tuple[TensorState, str]]:
     """What was declared as output; where nothing was, the results that no node reads, losses aside."""
     read = {id(c) for node in nodes for c in node.reads}
     declared = any(kind == "output" for kind, _ in names.values())
@@ -111,11 +111,11 @@ def _outputs(nodes: Sequence[Node], names: dict[int, tuple[str, str]]) -> Iterat
                 yield cell, cell.label
 
 
-def shape_text(cell: Cell) -> str:
+def shape_text(cell: TensorState) -> str:
     return "×".join(map(str, cell.shape))
 
 
-def _type(cell: Cell) -> str:
+def _type(cell: TensorState) -> str:
     return f"{list(cell.shape)} {cell.descriptor.dataType.name}"
 
 

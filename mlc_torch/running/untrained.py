@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
-from mlc_torch.graph.nodes import Node, producers
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
+from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import MLCTrainingWarning
-from mlc_torch.tensor import Cell
+from mlc_torch.tensor import TensorState
 
 VALUES_SEEN = "values seen"
 """Stands among the causes once the values of a first run were looked at."""
@@ -44,7 +44,7 @@ def _kind(layer: Any) -> MLCLossType | None:
     return getattr(descriptor, "lossType", None)
 
 
-def advise(warned: set[str], nodes: Sequence[Node], outputs: dict[str, Cell], learns: bool) -> None:
+def warn_untrained(warned: set[str], nodes: Sequence[Node], outputs: dict[str, TensorState], learns: bool) -> None:
     """What can be seen when a training graph is compiled."""
     made_by = producers(nodes)
     for node in nodes:
@@ -78,7 +78,7 @@ def advise(warned: set[str], nodes: Sequence[Node], outputs: dict[str, Cell], le
         )
 
 
-def probabilities_of(nodes: Sequence[Node]) -> list[Cell]:
+def probabilities_of(nodes: Sequence[Node]) -> list[TensorState]:
     """What losses that take probabilities are given, where no softmax vouches for it."""
     made_by = producers(nodes)
     found = []
@@ -91,7 +91,9 @@ def probabilities_of(nodes: Sequence[Node]) -> list[Cell]:
     return found
 
 
-def advise_on_values(warned: set[str], nodes: Sequence[Node], value_of: Callable[[Cell], torch.Tensor | None]) -> None:
+def warn_of_values(
+    warned: set[str], nodes: Sequence[Node], value_of: Callable[[TensorState], torch.Tensor | None]
+) -> None:
     """What the values of a first run show: cross-entropy on what are no probabilities."""
     warned.add(VALUES_SEEN)
     for cell in probabilities_of(nodes):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from mlc_torch.graph.nodes import Node, producers
-from mlc_torch.tensor import Cell
+from mlc_torch.nodes.node import Node, producers
+from mlc_torch.tensor import TensorState
 
 
 def dot_description(nodes: Iterable[Node], stopped: set[int]) -> str:
@@ -37,7 +37,7 @@ def _layer_text(node: Node) -> str:
     return f"{node.layer.layerID}: {_escape(node.layer.label or '')}\\n{shapes}"
 
 
-def _shape(cell: Cell) -> str:
+def _shape(cell: TensorState) -> str:
     return "x".join(map(str, cell.shape))
 
 

@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mlc_torch.graph.picture import Box, Edge, Picture
+    from mlc_torch.seeing.picture import Box, Edge, Picture
 
 FONT = "Helvetica,Arial,sans-serif"
 FILL = {

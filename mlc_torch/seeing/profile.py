@@ -12,10 +12,10 @@ from torch.profiler import ProfilerActivity
 
 from mlc_torch.engine.plain import MARK
 from mlc_torch.enums import MLCExecutionOptions
-from mlc_torch.graph.table import Table, in_seconds
+from mlc_torch.seeing.table import Table, in_seconds
 
 if TYPE_CHECKING:
-    from mlc_torch.graph.executable import ExecutableGraph
+    from mlc_torch.running.executable import ExecutableGraph
 
 """The engine names each layer's work by this and its label."""
 _BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
@@ -68,18 +68,18 @@ class Profile(Table):
     def __enter__(self) -> Profile:
         if self._profiler is not None:
             raise RuntimeError("a profile is made once; call profile() again for another")
-        if self._graph._always:
+        if self._graph._forced_options:
             raise RuntimeError("this graph is being profiled already")
         device = self._graph._device
         self._place = device.torch_device if device is not None else torch.device("cpu")
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._place.type == "cuda" else [])]
         self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
         self._profiler.__enter__()
-        self._graph._always = _BY_LAYER
+        self._graph._forced_options = _BY_LAYER
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._graph._always = 0
+        self._graph._forced_options = 0
         if self._place.type == "cuda":
             torch.cuda.synchronize(self._place)
         self._profiler.__exit__(*error)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from mlc_torch.graph.nodes import Node, infer
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.layers.base import MLCLayer
-from mlc_torch.tensor import Cell
+from mlc_torch.nodes.node import Node, infer
+from mlc_torch.tensor import TensorState
 
 
 def own_loss_node(
     layer: MLCLayer,
     nodes: Sequence[Node],
-    labels: Mapping[str, Cell],
-    weights: Mapping[str, Cell],
-    made: dict[tuple[int, ...], tuple[Cell, ...]],
+    labels: Mapping[str, TensorState],
+    weights: Mapping[str, TensorState],
+    made: dict[tuple[int, ...], tuple[TensorState, ...]],
 ) -> Node | None:
     """The loss over the last result that is no loss itself, and over the labels that no other loss reads.
 
@@ -28,7 +28,7 @@ def own_loss_node(
         return None
     predictions = predicted[-1].results[0]
     taken = {id(c) for n in nodes for c in n.labels}
-    reads: tuple[Cell, ...] = ()
+    reads: tuple[TensorState, ...] = ()
     if isinstance(layer, MLCLossLayer):
         name, label = _fitting(predictions, {n: c for n, c in labels.items() if id(c) not in taken})
         if label is not None:
@@ -42,7 +42,9 @@ def own_loss_node(
     return Node(layer, (predictions,), made[key], reads)
 
 
-def _fitting(predictions: Cell, cells: Mapping[str, Cell], loose: bool = True) -> tuple[str | None, Cell | None]:
+def _fitting(
+    predictions: TensorState, cells: Mapping[str, TensorState], loose: bool = True
+) -> tuple[str | None, TensorState | None]:
     """The first tensor with as many elements as the predictions, or the first at all."""
     for name, cell in cells.items():
         if math.prod(cell.shape) == math.prod(predictions.shape):

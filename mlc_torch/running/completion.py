@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from mlc_torch.graph.clock import Clock
 from mlc_torch.refusals import MLCRefusal, log
-from mlc_torch.tensor import Cell, MLCTensor
+from mlc_torch.running.clock import Clock
+from mlc_torch.tensor import MLCTensor, TensorState
 
 MLCGraphCompletionHandler = Callable[[MLCTensor | None, Exception | None, float], Any]
 Handler = MLCGraphCompletionHandler
-Targets = Sequence[tuple[Cell, torch.Tensor]]
+Targets = Sequence[tuple[TensorState, torch.Tensor]]
 """Output tensors, and the caller's memory that they go into."""
 
 
@@ -89,7 +89,12 @@ class Queued:
     """
 
     def __init__(
-        self, device: torch.device, result: Cell | None, targets: Targets, handler: Handler | None, clock: Clock | None
+        self,
+        device: torch.device,
+        result: TensorState | None,
+        targets: Targets,
+        handler: Handler | None,
+        clock: Clock | None,
     ) -> None:
         self.device, self.result, self.handler, self.clock = device, result, handler, clock
         self.outputs = [(target, _copied_out(cell.value)) for cell, target in targets if cell.value is not None]

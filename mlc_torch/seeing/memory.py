@@ -10,11 +10,11 @@ import torch
 
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.session import Session
-from mlc_torch.graph.nodes import unique_layers
-from mlc_torch.graph.table import Table, in_bytes
+from mlc_torch.nodes.node import unique_layers
+from mlc_torch.seeing.table import Table, in_bytes
 
 if TYPE_CHECKING:
-    from mlc_torch.graph.executable import ExecutableGraph
+    from mlc_torch.running.executable import ExecutableGraph
 
 
 class Memory(Table):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.refusals import MLCRefusal, refuse
-from mlc_torch.tensor import Cell, MLCTensor
+from mlc_torch.tensor import MLCTensor, TensorState
 
 
 @dataclass(eq=False, slots=True)
@@ -15,23 +15,23 @@ class Node:
     """One use of a layer."""
 
     layer: MLCLayer
-    sources: tuple[Cell, ...]
-    results: tuple[Cell, ...]
-    labels: tuple[Cell, ...] = ()
+    sources: tuple[TensorState, ...]
+    results: tuple[TensorState, ...]
+    labels: tuple[TensorState, ...] = ()
     """Loss labels, and after them label weights."""
     updates: bool = True
     """False where the node was added with ``disableUpdate``."""
 
     @property
-    def reads(self) -> tuple[Cell, ...]:
+    def reads(self) -> tuple[TensorState, ...]:
         """What the layer's module is called with."""
         return self.sources + self.labels
 
 
-def infer(layer: MLCLayer, reads: Sequence[Cell]) -> tuple[Cell, ...]:
+def infer(layer: MLCLayer, reads: Sequence[TensorState]) -> tuple[TensorState, ...]:
     """New cells for the results of ``layer``; a refusal names the layer and what it was given."""
     try:
-        return tuple(Cell(d) for d in layer._infer([c.descriptor for c in reads]))
+        return tuple(TensorState(d) for d in layer._infer([c.descriptor for c in reads]))
     except MLCRefusal as why:
         refuse(f"{_describe(layer, reads)}: {why.reason}")
 
@@ -47,7 +47,7 @@ def check(node: Node) -> None:
         refuse(f"{_describe(node.layer, node.reads)}: {why.reason}")
 
 
-def _describe(layer: MLCLayer, reads: Iterable[Cell]) -> str:
+def _describe(layer: MLCLayer, reads: Iterable[TensorState]) -> str:
     given = ", ".join(f"{c.label} {list(c.shape)}" for c in reads)
     return f"layer {layer.label!r} ({type(layer).__name__}) on {given or 'nothing'}"
 
@@ -73,7 +73,9 @@ def in_order(nodes: Iterable[Node]) -> list[Node]:
     return list(ordered)
 
 
-def reached(nodes: Sequence[Node], ends: Iterable[Cell], stopped: Iterable[Cell]) -> tuple[set[int], set[int]]:
+def reached(
+    nodes: Sequence[Node], ends: Iterable[TensorState], stopped: Iterable[TensorState]
+) -> tuple[set[int], set[int]]:
     """What a gradient that starts at ``ends`` comes to: the nodes and the tensors, by identity."""
     tensors, blocked, seen = {id(c) for c in ends}, {id(c) for c in stopped}, set()
     for node in reversed(nodes):
@@ -83,7 +85,7 @@ def reached(nodes: Sequence[Node], ends: Iterable[Cell], stopped: Iterable[Cell]
     return seen, tensors
 
 
-def handles(cells: Iterable[Cell]) -> list[MLCTensor]:
+def handles(cells: Iterable[TensorState]) -> list[MLCTensor]:
     return [MLCTensor._of(c) for c in cells]
 
 

@@ -7,40 +7,40 @@ from dataclasses import dataclass, field
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.plan import Hook, Plan, Step, Trained
-from mlc_torch.graph.nodes import Node, unique_layers
-from mlc_torch.tensor import Cell
+from mlc_torch.nodes.node import Node, unique_layers
+from mlc_torch.tensor import TensorState
 
 
 @dataclass
-class Wishes:
+class PlanRequest:
     """What a graph wants of its plan beyond running its nodes."""
 
-    readable: list[Cell] = field(default_factory=list)
+    readable: list[TensorState] = field(default_factory=list)
     """Results that are read whatever happens to their handles."""
-    losses: list[Cell] = field(default_factory=list)
-    injected: list[Cell] = field(default_factory=list)
-    wanted: list[Cell] = field(default_factory=list)
-    stopped: list[Cell] = field(default_factory=list)
-    trained_tensors: list[tuple[Cell, bool]] = field(default_factory=list)
+    losses: list[TensorState] = field(default_factory=list)
+    injected: list[TensorState] = field(default_factory=list)
+    wanted: list[TensorState] = field(default_factory=list)
+    stopped: list[TensorState] = field(default_factory=list)
+    trained_tensors: list[tuple[TensorState, bool]] = field(default_factory=list)
     """Tensors trained for themselves, not as a layer's, and whether they are updated."""
     linked: set[int] = field(default_factory=set)
     hooks: dict[int, tuple[Hook, ...]] = field(default_factory=dict)
     trains: bool = False
 
 
-def make_plan(nodes: Sequence[Node], fed: Iterable[Cell], device: MLCDevice, wishes: Wishes) -> Plan:
+def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevice, request: PlanRequest) -> Plan:
     """Number the slots (fed, constant, computed), line up the modules, and say which gradients are wanted."""
     fed = tuple(fed)
     slots: dict[int, int] = {}
     for number, cell in enumerate(fed):
         slots.setdefault(id(cell), number)
     computed = {id(c) for node in nodes for c in node.results}
-    constants: list[Cell] = []
+    constants: list[TensorState] = []
     for cell in (c for node in nodes for c in node.reads):
         if id(cell) not in slots and id(cell) not in computed:
             slots[id(cell)] = len(fed) + len(constants)
             constants.append(cell)
-            if id(cell) not in wishes.linked:
+            if id(cell) not in request.linked:
                 cell.place(device)
     following = len(fed) + len(constants)
     steps = []
@@ -65,30 +65,30 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[Cell], device: MLCDevice, wis
             )
         )
 
-    def numbered(cells: Iterable[Cell]) -> tuple[int, ...]:
+    def numbered(cells: Iterable[TensorState]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(slots[id(c)] for c in cells if id(c) in slots))
 
     every = [c for node in nodes for c in node.results]
-    named = {id(c) for c in wishes.readable}
+    named = {id(c) for c in request.readable}
     readable = [c for c in every if id(c) in named or c.handle() is not None]
-    stopped = frozenset(numbered(wishes.stopped))
+    stopped = frozenset(numbered(request.stopped))
     return Plan(
         cells=(*fed, *constants, *every),
         fed_count=len(fed),
         constant_count=len(constants),
         steps=tuple(steps),
         readable=numbered(readable),
-        losses=numbered(wishes.losses),
-        injected=numbered(wishes.injected),
-        trained=_trained(nodes, wishes, slots) if wishes.trains else (),
-        wanted=numbered(wishes.wanted),
+        losses=numbered(request.losses),
+        injected=numbered(request.injected),
+        trained=_trained(nodes, request, slots) if request.trains else (),
+        wanted=numbered(request.wanted),
         stopped=stopped,
-        hooks={slots[key]: hooks for key, hooks in wishes.hooks.items() if key in slots},
+        hooks={slots[key]: hooks for key, hooks in request.hooks.items() if key in slots},
         device=device.torch_device,
     )
 
 
-def updatable(nodes: Sequence[Node], trained_tensors: Iterable[tuple[Cell, bool]]) -> dict[int, bool]:
+def updatable(nodes: Sequence[Node], trained_tensors: Iterable[tuple[TensorState, bool]]) -> dict[int, bool]:
     """Whether the optimizer may change a tensor, by the cell's identity: not where one of its parameters says no."""
     now: dict[int, bool] = {}
     for layer in unique_layers(n for n in nodes if n.updates):
@@ -99,12 +99,12 @@ def updatable(nodes: Sequence[Node], trained_tensors: Iterable[tuple[Cell, bool]
     return now
 
 
-def _trained(nodes: Sequence[Node], wishes: Wishes, slots: dict[int, int]) -> tuple[Trained, ...]:
+def _trained(nodes: Sequence[Node], request: PlanRequest, slots: dict[int, int]) -> tuple[Trained, ...]:
     """Every tensor with a gradient: a tensor that many layers use stands once, with all its uses."""
     uses: dict[int, dict] = {}
-    cells: dict[int, Cell] = {}
-    updated = updatable(nodes, wishes.trained_tensors)
-    stopped = {id(c) for c in wishes.stopped}
+    cells: dict[int, TensorState] = {}
+    updated = updatable(nodes, request.trained_tensors)
+    stopped = {id(c) for c in request.stopped}
     layers_seen = set()
     for node in nodes:
         if not node.updates or id(node.layer) in layers_seen:
@@ -117,7 +117,7 @@ def _trained(nodes: Sequence[Node], wishes: Wishes, slots: dict[int, int]) -> tu
             cells[key] = use.cell
             uses.setdefault(key, {})[id(use.torch)] = use.torch  # layers may share one torch parameter too
     own = {}
-    for cell, _ in wishes.trained_tensors:
+    for cell, _ in request.trained_tensors:
         if id(cell) in slots and id(cell) not in stopped:
             cells[id(cell)] = cell
             own[id(cell)] = slots[id(cell)]

@@ -14,9 +14,9 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
-from mlc_torch.graph.clock import Clock
-from mlc_torch.graph.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, is_torch_s, refused
-from mlc_torch.graph.feeding import (
+from mlc_torch.graph.graph import MLCGraph
+from mlc_torch.graph.locks import Locks
+from mlc_torch.nodes.feeding import (
     LINKED,
     Data,
     batch_axes,
@@ -25,19 +25,19 @@ from mlc_torch.graph.feeding import (
     describe_feeds,
     needed_bytes,
 )
-from mlc_torch.graph.graph import MLCGraph
-from mlc_torch.graph.locks import Locks
-from mlc_torch.graph.memory import Memory
-from mlc_torch.graph.nodes import Node, check, in_order, unique_layers
-from mlc_torch.graph.planner import Wishes, make_plan
-from mlc_torch.graph.profile import Profile
-from mlc_torch.graph.sequences import with_lengths
-from mlc_torch.graph.signatures import COMPILE, DATA, TENSORS
+from mlc_torch.nodes.node import Node, check, in_order, unique_layers
+from mlc_torch.nodes.sequences import with_lengths
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.running.clock import Clock
+from mlc_torch.running.completion import CompletionQueue, Handler, Queued, Targets, deliver, fill, is_torch_s, refused
+from mlc_torch.running.planner import PlanRequest, make_plan
+from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
+from mlc_torch.seeing.memory import Memory
+from mlc_torch.seeing.profile import Profile
 from mlc_torch.spelling import declare
-from mlc_torch.tensor import Cell, MLCTensor
-from mlc_torch.tensor.cell import newest_change
+from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor.state import newest_change
 
 _CPU = torch.device("cpu")
 _PROFILING, _SYNCHRONOUS = Run.profiling.value, Run.synchronous.value
@@ -62,7 +62,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             lengths={},
             linked=[],
             warned=set(),
-            always=0,
+            forced_options=0,
             compiled=None,
             samples=None,
             users=set(),
@@ -174,31 +174,31 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         """What is run of these nodes. Variants leave some out."""
         return nodes
 
-    def _fed(self, variant: str = "") -> list[tuple[str, Mapping[str, Cell]]]:
+    def _fed(self, variant: str = "") -> list[tuple[str, Mapping[str, TensorState]]]:
         """What a call is given data for: kind, names and tensors, in the order of the plan's fed slots.
 
         A tensor that was declared and that no node reads needs no data.
         """
         nodes = self._planned_nodes(variant)
         read = {id(c) for node in nodes for c in node.reads}
-        fed: list[tuple[str, Mapping[str, Cell]]] = [
+        fed: list[tuple[str, Mapping[str, TensorState]]] = [
             (kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in self._declared()
         ]
         if self._linked:
             fed.append((LINKED, self._imported(nodes)))
         return fed
 
-    def _imported(self, nodes: list[Node]) -> dict[str, Cell]:
+    def _imported(self, nodes: list[Node]) -> dict[str, TensorState]:
         """What these nodes read of the results of linked graphs, as far as it was not declared as an input."""
         known = {id(c) for _, cells in self._declared() for c in cells.values()}
         known |= {id(c) for node in nodes for c in node.results}
         linked = self._linked_results() - known
         return {str(c.tensor_id): c for node in nodes for c in node.reads if id(c) in linked}
 
-    def _declared(self) -> list[tuple[str, Mapping[str, Cell]]]:
+    def _declared(self) -> list[tuple[str, Mapping[str, TensorState]]]:
         return [("input", self._inputs), ("label", self._labels), ("label weight", self._label_weights)]
 
-    def _fed_cells(self, variant: str = "") -> list[Cell]:
+    def _fed_cells(self, variant: str = "") -> list[TensorState]:
         return [cell for _, cells in self._fed(variant) for cell in cells.values()]
 
     def _missing(self, variant: str = "") -> str | None:
@@ -217,19 +217,19 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         """The tensors that linked graphs compute."""
         return {id(c) for graph in self._linked for node in graph._all_nodes() for c in node.results}
 
-    def _wishes(self, nodes: list[Node], variant: str) -> Wishes:
+    def _plan_request(self, nodes: list[Node], variant: str) -> PlanRequest:
         debugged = bool(self._options & Compile.debugLayers)
         readable = list(self._outputs.values())
         readable += [c for n in nodes if debugged and n.layer._isDebuggingEnabled for c in n.results]
         readable += self._exported(nodes)
-        return Wishes(readable=[*readable, self._result_cell(nodes)], linked=self._linked_results())
+        return PlanRequest(readable=[*readable, self._result_cell(nodes)], linked=self._linked_results())
 
-    def _exported(self, nodes: list[Node]) -> list[Cell]:
+    def _exported(self, nodes: list[Node]) -> list[TensorState]:
         """Results of this graph that linked graphs read."""
         read = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
         return [c for n in nodes for c in n.results if id(c) in read]
 
-    def _result_cell(self, nodes: list[Node]) -> Cell:
+    def _result_cell(self, nodes: list[Node]) -> TensorState:
         """What the completion handler gets."""
         return nodes[-1].results[0]
 
@@ -247,10 +247,10 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         if missing is not None:
             refuse(missing)
         nodes = self._planned_nodes(variant)
-        wishes = self._wishes(nodes, variant)
+        request = self._plan_request(nodes, variant)
         self._check_devices(nodes)
         limited = checked_constants(nodes, self._fed_cells(variant))
-        plan = make_plan(nodes, self._fed_cells(variant), self._device, wishes)
+        plan = make_plan(nodes, self._fed_cells(variant), self._device, request)
         standing = _standing_cells(nodes, plan)
         for cell in standing:
             cell.place(self._device, writable=True)  # read-only memory may have been bound since the last compile
@@ -309,7 +309,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     # Finishing
 
-    def _publish(self, session: Session) -> Cell:
+    def _publish(self, session: Session) -> TensorState:
         """Give the readable tensors their values; gives the one that the handler gets."""
         device = self._device
         for cell, value in zip(session.readable, session.values, strict=True):
@@ -337,7 +337,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         """A phase ended in the middle."""
 
     def _execute(
-        self, member: str, options: Run, handler: Handler | None, work: Callable[[], tuple[Cell | None, Targets]]
+        self, member: str, options: Run, handler: Handler | None, work: Callable[[], tuple[TensorState | None, Targets]]
     ) -> bool:
         """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
         bits = options._value_
@@ -381,7 +381,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         raise refusal from error
 
 
-def _standing_cells(nodes: list[Node], plan: Plan) -> list[Cell]:
+def _standing_cells(nodes: list[Node], plan: Plan) -> list[TensorState]:
     """The tensors whose memory a session rests on."""
     cells = [
         c for layer in unique_layers(nodes) for c in (*(u.cell for u in layer.parameter_uses), *layer.buffer_cells)
@@ -390,7 +390,7 @@ def _standing_cells(nodes: list[Node], plan: Plan) -> list[Cell]:
     return list({id(c): c for c in cells}.values())
 
 
-def _into_full(cell: Cell, value: torch.Tensor) -> torch.Tensor:
+def _into_full(cell: TensorState, value: torch.Tensor) -> torch.Tensor:
     """A short batch's result inside the tensor's full shape; the other samples keep their bytes."""
     if value.numel() == math.prod(cell.shape):
         return value.reshape(cell.shape)

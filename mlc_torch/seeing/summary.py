@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mlc_torch.engine.session import Session
-from mlc_torch.graph.nodes import Node, producers, unique_layers
-from mlc_torch.graph.table import Table, in_bytes
-from mlc_torch.tensor import Cell
+from mlc_torch.nodes.node import Node, producers, unique_layers
+from mlc_torch.seeing.table import Table, in_bytes
+from mlc_torch.tensor import TensorState
 
 if TYPE_CHECKING:
     from mlc_torch.graph.graph import MLCGraph
@@ -66,7 +66,7 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]]) -> list[t
     made_by = producers(nodes)
     first: dict[int, int] = {}
 
-    def source(cell: Cell) -> str:
+    def source(cell: TensorState) -> str:
         node = made_by.get(id(cell))
         if node is None:
             return names[id(cell)][1] if id(cell) in names else cell.label
@@ -93,7 +93,7 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]]) -> list[t
     return rows
 
 
-def elements(cell: Cell) -> int:
+def elements(cell: TensorState) -> int:
     return math.prod(cell.shape)
 
 

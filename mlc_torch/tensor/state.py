@@ -29,7 +29,7 @@ _newest_change = 0
 View = Callable[[torch.Tensor], torch.Tensor]
 
 
-class Cell:
+class TensorState:
     """One tensor of a program."""
 
     __slots__ = (
@@ -153,12 +153,12 @@ class Cell:
         """A graph computed this tensor."""
         self.value, self.device, self.snapshot = value, device, None
 
-    def frozen(self, value: torch.Tensor | None) -> Cell:
+    def frozen(self, value: torch.Tensor | None) -> TensorState:
         """This tensor with a value that later work does not change: the same ID and label, memory of its own."""
         if value is None:
             return self
-        made = object.__new__(Cell)
-        for name in Cell.__slots__:
+        made = object.__new__(TensorState)
+        for name in TensorState.__slots__:
             setattr(made, name, getattr(self, name))
         made._handle, made._views = None, []
         made.host, made.value, made.snapshot = None, value, host_bytes(value)

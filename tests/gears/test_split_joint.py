@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlc_torch.engine.halves import halves
+from mlc_torch.engine.split_joint import halves
 
 
 def traced(function, *given):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.graph.nodes import Node
+from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
-from mlc_torch.tensor import Cell, MLCTensorData
-from mlc_torch.tensor.cell import upload
+from mlc_torch.tensor import MLCTensorData, TensorState
+from mlc_torch.tensor.state import upload
 
 Data = Mapping[str, MLCTensorData]
 LINKED = "linked tensor"
@@ -26,14 +26,16 @@ class Feed:
     group: int
     """Which of the call's dictionaries holds its data."""
     name: str
-    cell: Cell
+    cell: TensorState
     batch_axis: int | None
     """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
     limit: int | None
     """Indices, and the lengths of sequences, must stay below this."""
 
 
-def describe_feeds(fed: Sequence[tuple[str, Mapping[str, Cell]]], nodes: Sequence[Node], batch: int) -> list[Feed]:
+def describe_feeds(
+    fed: Sequence[tuple[str, Mapping[str, TensorState]]], nodes: Sequence[Node], batch: int
+) -> list[Feed]:
     """The feeds of a plan, in the order of its slots."""
     axes, limits = batch_axes(nodes), index_limits(nodes)
     feeds = []
@@ -57,7 +59,7 @@ def index_limits(nodes: Sequence[Node]) -> dict[int, int]:
     return limits
 
 
-def checked_constants(nodes: Sequence[Node], fed: Sequence[Cell]) -> list[Cell]:
+def checked_constants(nodes: Sequence[Node], fed: Sequence[TensorState]) -> list[TensorState]:
     """The constants that hold indices; refused where one is out of range."""
     limits, others = index_limits(nodes), {id(c) for c in fed} | {id(c) for node in nodes for c in node.results}
     constants = {id(c): c for node in nodes for c in node.reads if id(c) in limits and id(c) not in others}
@@ -77,7 +79,7 @@ def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
     return axes
 
 
-def declared_batch(inputs: Mapping[str, Cell], labels: Mapping[str, Cell], nodes: Sequence[Node]) -> int:
+def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> int:
     """How many samples the inputs hold: what one of them shares with the labels, else the first one that counts any.
 
     An initial state or a dictionary among the inputs counts layers or rows, not samples. 0: there are no inputs.
@@ -130,7 +132,7 @@ def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int 
     return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
 
 
-def needed_bytes(name: str, cell: Cell, data: MLCTensorData, batch: int) -> int:
+def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
     """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
     descriptor = cell.descriptor
     if not 0 <= batch <= cell.shape[0]:
@@ -149,12 +151,12 @@ def _check_indices(who: str, value: torch.Tensor, limit: int) -> None:
         refuse(f"the {who} holds {low if low < 0 else high}; what is there must lie from 0 to {limit - 1}")
 
 
-def write_all(cell: Cell, source: torch.Tensor, device: MLCDevice) -> None:
+def write_all(cell: TensorState, source: torch.Tensor, device: MLCDevice) -> None:
     """Give the tensor a copy of ``source``. On CUDA that goes to the device with the other inputs, when the graph runs."""
     cell.publish(upload(source, device.torch_device) if device.torch_device.type == "mps" else source.clone(), device)
 
 
-def write(cell: Cell, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
+def write(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
     """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
     shape = (batch, *cell.shape[1:]) if batch else cell.shape
     source, target = data.view(cell.dtype, shape), device.torch_device

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.graph.asynchronous import awaited
-from mlc_torch.graph.executable import ExecutableGraph
-from mlc_torch.graph.feeding import take
-from mlc_torch.graph.nodes import Node
-from mlc_torch.graph.quick import INFER, quick_ways
-from mlc_torch.graph.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
+from mlc_torch.nodes.feeding import take
+from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
+from mlc_torch.running.asynchronous import awaited
+from mlc_torch.running.executable import ExecutableGraph
+from mlc_torch.running.quick import INFER, quick_ways
+from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.spelling import declare, has_quick_way, prop
 
 _SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
@@ -78,7 +78,7 @@ class MLCInferenceGraph(ExecutableGraph):
             full, batch = self._batch(batchSize)
             targets = self._output_targets(outputsData, full, batch)
             session = self._ready()
-            bits = options._value_ | self._always
+            bits = options._value_ | self._forced_options
             skip = bits & _SKIP
             data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
             feeds = take(session.feeds, data, None if batch == full else batch)

@@ -15,14 +15,14 @@ import torch
 
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.graph.completion import deliver
-from mlc_torch.graph.feeding import write_all
+from mlc_torch.nodes.feeding import write_all
 from mlc_torch.refusals import MLCRefusal, answer
+from mlc_torch.running.completion import deliver
 from mlc_torch.tensor import MLCTensor, MLCTensorData
-from mlc_torch.tensor.cell import newest_change
+from mlc_torch.tensor.state import newest_change
 
 if TYPE_CHECKING:
-    from mlc_torch.graph.executable import ExecutableGraph
+    from mlc_torch.running.executable import ExecutableGraph
 
 INFER = "execute(inputsData:batchSize:options:completionHandler:)"
 TRAIN = "execute(inputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:)"
@@ -60,7 +60,7 @@ class _Ways:
         self.trains = session.plan.differentiates
         self.locks, self.users, self.device = graph._lock.all(), graph._users, graph._device
         self.cells = [f.cell for f in session.feeds]
-        self.fed = {id(c): (c.dtype, c.shape) for c in self.cells if not graph._stands(c)}
+        self.fed = {id(c): (c.dtype, c.shape) for c in self.cells if not graph._keeps_value(c)}
         self.result = MLCTensor._of(session.result)
 
     # The members
@@ -189,7 +189,7 @@ class _Ways:
             for acquire in acquires:
                 acquire()
             try:
-                if len(users) > 1 or graph._always or (trains and graph._unfilled):
+                if len(users) > 1 or graph._forced_options or (trains and graph._pending_gradients):
                     return NotImplemented
                 if graph._sessions.get("") is not session or (goes_on and graph._last is not session):
                     return NotImplemented

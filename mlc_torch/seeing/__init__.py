@@ -1,0 +1,1 @@
+"""Reports on a graph: summary, picture, memory, profile."""
