@@ -377,7 +377,7 @@ class MLCOptionSet(enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
         if isinstance(value, (list, tuple, set, frozenset)):
             combined = 0
             for option in value:
-                combined |= cls._coerce(option)._value_
+                combined |= (option if type(option) is cls else cls._coerce(option))._value_
             found: Any = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
             return found if found is not None else cls(combined)
         if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral) or value < 0:

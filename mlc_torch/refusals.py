@@ -29,6 +29,8 @@ class MLCRefusal(ValueError):
         super().__init__(reason)
         self.reason = reason
         self.member = member
+        self.from_handler = False
+        """Whether a completion handler raised it: then it is the program's own, and no member turns it into an answer."""
 
     def __str__(self) -> str:
         return f"{self.member}: {self.reason}" if self.member else self.reason

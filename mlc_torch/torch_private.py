@@ -137,9 +137,47 @@ def fused_sgd_(
     foreach("sub_", params, foreach("mul", grads, lr))
 
 
+def copy_all(targets: Tensors, sources: Tensors) -> None:
+    """Copy each source into its target, in one call where torch has one."""
+    with torch.no_grad():
+        if available["foreach"]:
+            torch._foreach_copy_(targets, sources)
+        else:
+            for target, source in zip(targets, sources, strict=True):
+                target.copy_(source)
+
+
+def is_disturbed(kind: str) -> bool:
+    """Whether one of torch's contexts that would change what a graph computes on ``kind`` of device is around the caller."""
+    return bool(
+        torch.is_inference_mode_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or torch.is_autocast_enabled(kind)
+        or torch._C._len_torch_function_stack()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def transformation() -> str | None:
+    """The name of a context around the caller in which nothing real is computed, if there is one."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transformation of torch.func (vmap, grad and the like)"
+    if torch._C._len_torch_dispatch_stack():
+        from torch._subclasses.fake_tensor import FakeTensorMode  # loaded already by whoever uses it
+
+        depth = torch._C._len_torch_dispatch_stack()
+        if any(isinstance(torch._C._get_dispatch_stack_at(i), FakeTensorMode) for i in range(depth)):
+            return "FakeTensorMode"
+    return None
+
+
 def _fusable(params: Tensors) -> bool:
     # MPS has fused optimizers only in some releases, and half precision on the CPU in none that we know.
-    return not _writes_out.get() and all(p.device.type in ("cpu", "cuda") and p.dtype == torch.float32 for p in params)
+    for p in params:
+        if p.dtype != torch.float32 or not (p.is_cpu or p.is_cuda):
+            return False
+    return not _writes_out.get()
 
 
 _ON_ONE: dict[str, Callable[..., torch.Tensor]] = {

@@ -20,7 +20,7 @@ from stub_types import given, returned  # noqa: E402
 import mlc_torch  # noqa: E402
 from mlc_torch.enums import DEBUG_DESCRIPTIONS, FUNCTIONS, MLCEnum, MLCOptionSet  # noqa: E402
 from mlc_torch.spelling import CLASSES, MLCObject, prop, static_prop  # noqa: E402
-from mlc_torch.spelling.members import Declaration  # noqa: E402
+from mlc_torch.spelling.declaration import Declaration  # noqa: E402
 from mlc_torch.spelling.signature import Param, selector_name  # noqa: E402
 
 TARGET = ROOT / "mlc_torch" / "__init__.pyi"

@@ -16,7 +16,7 @@ from mlc_torch import objc
 from mlc_torch.coverage.api import api, constants, group
 from mlc_torch.enums import FUNCTIONS
 from mlc_torch.spelling import CLASSES, static_prop
-from mlc_torch.spelling.members import Declaration
+from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.signature import selector_name
 
 

@@ -19,10 +19,12 @@ BETWEEN_ROOMS: dict[str, frozenset[str]] = {
             "apply",
             "configuration",
             "decouples_decay",
+            "next_step",
             "prepared",
             "replayable",
             "scalars",
             "state_names",
+            "step_taken",
             "update",
             "weight_decay",
         }

@@ -44,7 +44,6 @@ class Captured:
         constants: Tensors,
         injected: Tensors,
         inner: Plain | Compiled,
-        differentiates: bool,
         updater: Updater | None,
     ) -> None:
         self.plan, self.updater, self._inner = plan, updater, inner
@@ -60,7 +59,7 @@ class Captured:
         self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
         self._by_turn: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
-        self._capture(differentiates)
+        self._capture(inner.mode.differentiates)
 
     def _capture(self, differentiates: bool) -> None:
         with ExitStack() as stack:
@@ -92,7 +91,7 @@ class Captured:
     def _find_masks(self, stack: ExitStack) -> None:
         """Dropout draws into memory of its own before each replay; while recording it is handed that memory."""
         noises = {id(n): n for step in self.plan.steps for n in step.noises}
-        if not noises or not self._inner.training:
+        if not noises or not self._inner.mode.trains:
             return
 
         def intercept(noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
@@ -129,7 +128,7 @@ class Captured:
         return None if empty else graph, made
 
     def _record_update(self, updater: Updater) -> Any:
-        updater.begin(advance=False)
+        updater.prepare()
         graph, _ = self._recorded(self._ready_to_update(updater))
         self._updates[updater.optimizer.configuration()] = graph or _NOTHING
         return graph or _NOTHING
@@ -143,6 +142,12 @@ class Captured:
         work()
         kept.restore()
         return work
+
+    @property
+    def pool(self) -> tuple[int, int]:
+        """The memory pool that all recordings share."""
+        first, second = self._pool
+        return first, second
 
     # The phases
 
@@ -177,9 +182,6 @@ class Captured:
         block.mark(turn)
         return values
 
-    def function(self) -> Callable[[list[torch.Tensor]], Tensors] | None:
-        return self._run_in_turn if self._by_turn else None
-
     def gradient(self, injected: Tensors) -> Gradients:
         for static, given in zip(self._injected, injected, strict=True):
             static.copy_(given)
@@ -196,9 +198,10 @@ class Captured:
         graph = self._updates.get(updater.optimizer.configuration())
         if graph is None:
             graph = self._record_update(updater)
-        updater.begin()
+        updater.prepare()
         if graph is not _NOTHING:
             graph.replay()
+        updater.count()
 
 
 class _Kept:

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
@@ -34,7 +35,7 @@ def has_something_to_fuse(plan: Plan, feeds: Tensors, constants: Tensors) -> boo
     Where all of them stand between products, Inductor's code is torch's kernels with more around them.
     """
     try:
-        recording = record(plan, feeds, constants, [], training=False, differentiates=False)
+        recording = record(plan, feeds, constants, [], Mode.infer)
     except Exception:  # noqa: BLE001 - whatever the recorder cannot take, Inductor may
         return True
     fusible = {
@@ -54,19 +55,17 @@ class Compiled:
 
     name = "compiled"
 
-    def __init__(
-        self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
-    ) -> None:
-        self.plan, self.why, self.training = plan, "", training
+    def __init__(self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> None:
+        self.plan, self.why, self.mode = plan, "", mode
         log.info("TorchInductor compiles %d layers; the first time takes a while", len(plan.steps))
-        self._draws = _draws(plan, feeds, constants, training)
+        self._draws = _draws(plan, feeds, constants, mode)
         self._standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._readable = len(plan.readable)
         masks = [torch.ones(d.shape, dtype=d.dtype, device=d.device) for d in self._draws]
         given = [*self._standing, *feeds, *constants, *masks, *injected]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what torch tells its own developers
-            joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, training, differentiates)
+            joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, mode)
             keep_own_kernels(joint.graph, plan.device)
             first = len(plan.parameters)
             written = _only_changed(joint, range(first, first + len(plan.buffers)), self._readable)
@@ -74,7 +73,7 @@ class Compiled:
             self._kept = self._readable + len(written)
             forward, backward, self._needed = halves(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
-            self._backward = compile_graph(backward) if differentiates else None
+            self._backward = compile_graph(backward) if mode.differentiates else None
         made = self._forward(given[: len(given) - len(injected)])
         _check_layout(forward, made)
         self._lent = lent_values(made[: self._readable], [*feeds, *constants])
@@ -95,16 +94,6 @@ class Compiled:
         for number in self._lent:
             values[number] = values[number].clone()
         return values
-
-    def function(self) -> Callable[[list[torch.Tensor]], Tensors] | None:
-        if self._backward is not None or self._draws or self._lent or self._buffers:
-            return None
-        standing, compiled = self._standing, self._forward
-
-        def function(feeds: list[torch.Tensor]) -> Tensors:
-            return compiled(standing + feeds)
-
-        return function
 
     def release(self) -> None:
         """Let go of what the last forward pass kept."""
@@ -201,11 +190,11 @@ def _only_changed(joint: fx.GraphModule, buffers: Sequence[int], readable: int) 
     return changed
 
 
-def _draws(plan: Plan, feeds: Tensors, constants: Tensors, training: bool) -> list[Draw]:
+def _draws(plan: Plan, feeds: Tensors, constants: Tensors, mode: Mode) -> list[Draw]:
     """The dropout masks of a pass, found by recording its forward half."""
-    if not training or not any(step.noises for step in plan.steps):
+    if not mode.trains or not any(step.noises for step in plan.steps):
         return []
-    return record(plan, feeds, constants, [], training, differentiates=False).draws
+    return record(plan, feeds, constants, [], Mode.train_without_gradient).draws
 
 
 def _functional_graph(
@@ -214,8 +203,7 @@ def _functional_graph(
     fed_count: int,
     constant_count: int,
     draws: Sequence[Draw],
-    training: bool,
-    differentiates: bool,
+    mode: Mode,
 ) -> fx.GraphModule:
     """Forward and gradient as one graph in which nothing is written in place: new statistics are results."""
     trained = {id(leaf) for leaf in plan.leaves}
@@ -227,25 +215,25 @@ def _functional_graph(
             for n in (len(plan.parameters), len(plan.buffers), fed_count, constant_count, len(draws))
         )
         local = [
-            p.detach().requires_grad_(differentiates and id(own) in trained)
+            p.detach().requires_grad_(mode.differentiates and id(own) in trained)
             for p, own in zip(params, plan.parameters, strict=True)
         ]
         moving = [b.clone() for b in buffers]
         stand_in = dict(zip(map(id, plan.parameters), local, strict=True))
         stand_in |= dict(zip(map(id, plan.buffers), moving, strict=True))
         with ExitStack() as stack:
-            stack.enter_context(torch.set_grad_enabled(differentiates))
+            stack.enter_context(torch.set_grad_enabled(mode.differentiates))
             for noise in {id(d.noise): d.noise for d in draws}.values():
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]
                 stack.enter_context(noise.fed(own_masks))
             env = run_forward(plan, fed, constant, call=functional(stand_in, plan.device))
         made = [*(env[slot] for slot in plan.readable), *moving]
-        if not differentiates:
+        if not mode.differentiates:
             return made
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])
         return [*made, *gradients, *wanted]
 
-    with set_training(plan, training):
+    with set_training(plan, mode.trains):
         # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
         try:
             traced = _traced(joint, given, plan.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -21,9 +21,6 @@ class Gear(Protocol):
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         """The values of the plan's readable slots; what the gradient needs is kept if it is to follow."""
-
-    def function(self) -> Callable[[list[torch.Tensor]], Tensors] | None:
-        """What ``forward`` does to the feeds of a plan without constants, where that is one call and nothing more."""
 
     def gradient(self, injected: Tensors) -> Gradients:
         """The gradients, once for each forward pass."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward
@@ -123,8 +124,8 @@ class Plain:
 
     name = "plain"
 
-    def __init__(self, plan: Plan, training: bool, differentiates: bool, why: str = "", profile: bool = False) -> None:
-        self.plan, self.training, self.differentiates, self.why = plan, training, differentiates, why
+    def __init__(self, plan: Plan, mode: Mode, why: str = "", profile: bool = False) -> None:
+        self.plan, self.mode, self.why = plan, mode, why
         self._marks = (lambda step: torch.profiler.record_function(MARK + step.label)) if profile else None
         self._env: list[torch.Tensor | None] | None = None
 
@@ -132,17 +133,14 @@ class Plain:
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
         feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
-        with set_training(plan, self.training), torch.set_grad_enabled(self.differentiates):
+        with set_training(plan, self.mode.trains), torch.set_grad_enabled(self.mode.differentiates):
             env = run_forward(plan, feeds, constants, before=self._marks)
-        if self.differentiates:
+        if self.mode.differentiates:
             self._env = env
         values = [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]
         for number in lent_values(values, [*feeds, *constants]):
             values[number] = values[number].clone()
         return values
-
-    def function(self) -> None:
-        return None
 
     def release(self) -> None:
         """Let go of what the last forward pass kept."""

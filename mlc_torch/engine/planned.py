@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from mlc_torch.engine.emit import Function, emit
+from mlc_torch.engine.emit import emit
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.kernels import choose_kernels
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import Recording, record
@@ -18,11 +19,9 @@ class Planned:
 
     name = "planned"
 
-    def __init__(
-        self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
-    ) -> None:
-        self.plan, self.why, self._differentiates = plan, "", differentiates
-        recording = record(plan, feeds, constants, injected, training, differentiates)
+    def __init__(self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> None:
+        self.plan, self.why, self._differentiates = plan, "", mode.differentiates
+        recording = record(plan, feeds, constants, injected, mode)
         choose_kernels([*recording.forward, *recording.backward], plan.device)
         self._split(simplify(recording))
         self._saved: list[torch.Tensor] | None = None
@@ -47,12 +46,11 @@ class Planned:
         )
         self._draws, self._lent = recording.draws, recording.lent
 
-    def function(self) -> Function | None:
-        return None if self._differentiates or self._draws or self._lent else self._forward
-
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one
-        taken = [*feeds, *constants, *(draw.mask() for draw in self._draws)]
+        taken = [*feeds, *constants]
+        for draw in self._draws:
+            taken.append(draw.mask())  # noqa: PERF401 - a comprehension is a call of its own
         if self._differentiates:
             values, self._saved = self._forward(taken)
         else:

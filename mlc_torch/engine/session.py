@@ -2,91 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from mlc_torch.device import MLCDevice
 from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.choice import fast_gear
 from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.planned import Planned
-from mlc_torch.engine.trace import NotRecordable
-from mlc_torch.engine.updater import Updater
-from mlc_torch.enums import MLCGraphCompilationOptions
-from mlc_torch.optimizers import MLCOptimizer
-from mlc_torch.refusals import in_one_line, log, refuse
-from mlc_torch.tensor import TensorState
-
-if TYPE_CHECKING:
-    from mlc_torch.engine.compiled import Compiled
+from mlc_torch.engine.updater import Updater, UpdateRule
+from mlc_torch.refusals import refuse
+from mlc_torch.tensor.state import TensorState, changes
+from mlc_torch.torch_private import copy_all
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 
-_PLAIN_OPTIONS = MLCGraphCompilationOptions.debugLayers | MLCGraphCompilationOptions.disableLayerFusion
+_SMALL = 256 << 10
+"""Bytes of inputs that are worth a copy after an inference, for results that somebody asks for later."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a pass was given: with it, results and gradients that nobody had asked for can still be computed."""
+
+    feeds: Tensors
+    constants: Tensors
+    noise: NoiseStates
+    mode: Mode
 
 
 class Session:
-    """Runs the three phases of one plan, and remembers which of them have been run."""
+    """Runs the phases of one plan, and remembers which of them have been run."""
 
     def __init__(
         self,
         plan: Plan,
         result: TensorState,
+        rests_on: Sequence[TensorState],
         unkept: Sequence[TensorState],
-        cells: Sequence[TensorState],
-        optimizer: MLCOptimizer | None,
-        options: MLCGraphCompilationOptions,
+        rule: UpdateRule | None = None,
+        always_plain: str | None = None,
         use_inductor: bool = False,
     ) -> None:
-        self.plan, self.result, self.unkept = plan, result, unkept
-        self.updater = Updater(optimizer, plan.trained, plan.device) if optimizer is not None else None
-        self.cells = list(cells)
-        self.versions = [c.version for c in self.cells]
-        self.checked = 0
-        self.feeds: Sequence[Any] = ()
-        """How the graph feeds the plan's slots; the graph's own business."""
-        self.separate = False
-        self.samples = 0
-        """How many samples the last separate forward pass ran."""
-        self.turn = 0
-        """When the last forward pass ran, among those of other graphs; the graphs' own business."""
-        self.gear: Gear | None = None
-        self.prepared: Gear | None = None
+        self.plan = plan
+        self.result = result
+        """The tensor that a call gives back."""
+        self.updater = Updater(rule, plan.trained, plan.device) if rule is not None else None
         self.readable = [plan.cells[slot] for slot in plan.readable]
-        self._plain_options, self._use_inductor = bool(options & _PLAIN_OPTIONS), use_inductor
-        self._gears: dict[Any, Gear] = {}
+        """The tensors that ``values`` belong to."""
+        self.differentiates = plan.differentiates
+        self._rests_on, self._versions = list(rests_on), [c.version for c in rests_on]
+        self._unkept = list(unkept)
+        self.checked = changes.newest
+        """The newest change that is known to have left everything as it was."""
+        self._always_plain, self._use_inductor = always_plain, use_inductor
+        self.gear: Gear | None = None
+        """The gear that ran last."""
+        self.prepared: Gear | None = None
+        """The gear for the declared shapes."""
+        self._fast: dict[tuple[Mode, Any], Gear] = {}
+        self._slow: dict[tuple[Mode, bool], Plain] = {}
         self._seen: set[Any] = set()
-        modules = [m for root in plan.modules for m in root.modules()]
         self._parameters = plan.parameters if plan.differentiates else ()
         self._noises = [noise for step in plan.steps for noise in step.noises]
+        self._keeps_inferred = sum(c.nbytes for c in plan.cells[: plan.fed_count]) <= _SMALL
+        modules = [m for root in plan.modules for m in root.modules()]
         count = 4 if plan.differentiates else 2  # without a gradient the others are never called
         self._hooks = tuple(
             hooks
             for m in modules
             for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)[:count]
         )
+        self.separate = False
+        """Whether the last forward pass was a call of its own."""
+        self.samples = 0
+        """How many samples it ran."""
+        self.forward_number = 0
+        """Its place in the order of all forward passes, of other graphs too."""
+        self._undo = Undo(plan) if plan.device.type == "cpu" and (plan.buffers or self._noises) else None
+        self._forget()
+
+    def fail(self) -> None:
+        """A phase ended in the middle: running statistics and random streams go back to where the step began.
+
+        A step whose update was made counts, whatever happened behind it. On a GPU, where errors show up late, statistics
+        stay as they are.
+        """
+        if self._undo is not None and self.phase is not Phase.updated:
+            self._undo.restore()
         self._forget()
 
     def _forget(self) -> None:
+        self.phase = Phase.idle
         self.values: Tensors = ()
         self.gradients: Sequence[torch.Tensor | None] = ()
         self.wanted: Sequence[torch.Tensor | None] = ()
-        self.went_forward = self.has_gradients = self.updated = False
-        self._again: tuple[Tensors, Tensors, NoiseStates] | None = None
+        self.kept: Kept | None = None
         self._injected: Tensors = ()
 
-    def is_current(self, change: int) -> bool:
+    def is_current(self) -> bool:
         """Whether the tensors still lie where they did, and nobody holds a result that is not kept."""
-        if change == self.checked:
-            return True
-        if self.versions != [c.version for c in self.cells] or any(c.handle() is not None for c in self.unkept):
+        newest = changes.newest
+        if self._versions != [c.version for c in self._rests_on]:
             return False
-        self.checked = change
+        if any(c.handle() is not None for c in self._unkept):
+            return False
+        self.checked = newest
         return True
 
     def constants(self) -> list[torch.Tensor]:
@@ -101,23 +127,18 @@ class Session:
 
     # Choosing a gear
 
-    def prepare(self, training: bool, differentiates: bool) -> None:
+    def prepare(self, mode: Mode) -> None:
         """Make the gear for the declared shapes ahead of the first run."""
         cells = self.plan.cells[: self.plan.fed_count]
         if any(c.value is None for c in self.plan.constants):
             return  # linked graphs have not run yet
-        feeds = [torch.zeros(c.shape, dtype=c.dtype) for c in cells]
-        self.gear = self.prepared = self._gear(feeds, training, differentiates, full=True)
-
-    def value_of(self, cell: TensorState) -> torch.Tensor | None:
-        """The value of a tensor in the last forward pass, if it was kept."""
-        slot = self.plan.slots.get(id(cell))
-        return self.values[self.plan.readable.index(slot)] if slot in self.plan.readable and self.values else None
+        feeds = [torch.zeros(c.shape, dtype=c.dtype, device="cpu") for c in cells]
+        self.gear = self.prepared = self._gear(feeds, mode, whole=True, by_layer=False)
 
     def why_plain(self) -> str | None:
         """The reason for running module by module, or ``None``."""
-        if self._plain_options:
-            return "compiled with debugLayers or disableLayerFusion"
+        if self._always_plain is not None:
+            return self._always_plain
         if not self.is_hooked():
             return None
         if self.plan.hooks:
@@ -126,155 +147,132 @@ class Session:
 
     def is_hooked(self) -> bool:
         """Whether a program wants to be called in the middle of a phase."""
-        return bool(self.plan.hooks or any(self._hooks) or any(p._backward_hooks for p in self._parameters))
+        if self.plan.hooks or any(self._hooks):
+            return True
+        for p in self._parameters:  # noqa: SIM110 - any() over a generator would be a call for each of them
+            if p._backward_hooks:
+                return True
+        return False
 
-    def _gear(self, feeds: Tensors, training: bool, differentiates: bool, full: bool) -> Gear:
+    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> Gear:
         """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
-        why = self.why_plain()
-        key = (training, differentiates, None if full else tuple(f.shape for f in feeds))
-        if why is not None:
-            return self._plain(training, differentiates, why)
-        gear = self._gears.get(key)
+        if by_layer:
+            return self._plain(mode, "profiling layer by layer", profile=True)
+        if self._always_plain is not None or self.is_hooked():
+            return self._plain(mode, self.why_plain() or "")
+        key = (mode, None if whole else tuple([f.shape for f in feeds]))
+        gear = self._fast.get(key)
         if gear is not None:
             return gear
-        if not full and key not in self._seen:
+        if not whole and key not in self._seen:
             self._seen.add(key)
-            return Plain(self.plan, training, differentiates, "a batch size seen for the first time")
-        gear = self._gears[key] = self._fast(feeds, training, differentiates)
+            return Plain(self.plan, mode, "a batch size seen for the first time")
+        updater = self.updater if mode is Mode.train else None
+        gear = self._fast[key] = fast_gear(self.plan, feeds, self.constants(), mode, updater, self._use_inductor)
         return gear
 
-    def _plain(self, training: bool, differentiates: bool, why: str, profile: bool = False) -> Plain:
-        key = ("plain", training, differentiates, profile)
-        gear = self._gears.get(key)
-        if not isinstance(gear, Plain):
-            gear = self._gears[key] = Plain(self.plan, training, differentiates, profile=profile)
+    def _plain(self, mode: Mode, why: str, profile: bool = False) -> Plain:
+        gear = self._slow.get((mode, profile))
+        if gear is None:
+            gear = self._slow[mode, profile] = Plain(self.plan, mode, profile=profile)
         gear.why = why
         return gear
 
-    @torch.inference_mode(False)
-    def _fast(self, feeds: Tensors, training: bool, differentiates: bool) -> Gear:
-        """Made outside of inference mode, where operations would show themselves to the recorder undivided."""
-        plan, constants = self.plan, self.constants()
-        injected = [
-            torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected
-        ]
-        on_device = [f.to(plan.device) for f in feeds]
-        inner: Plain | Compiled = Plain(plan, training, differentiates)
-        why = ""
-        if self._use_inductor:
-            from mlc_torch.engine.compiled import Compiled, has_something_to_fuse  # who asks for it pays for loading it
-
-            try:
-                if differentiates or has_something_to_fuse(plan, on_device, constants):
-                    inner = Compiled(plan, on_device, constants, injected, training, differentiates)
-                else:
-                    why = "TorchInductor would have nothing to fuse"
-                    log.info("%s; the graph runs without", why)
-            except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
-                why = f"TorchInductor could not compile it: {in_one_line(error)}"
-                log.warning("%s; the graph runs without", why)
-        try:
-            if plan.device.type == "cuda":
-                replays = differentiates and self.updater is not None and self.updater.optimizer.replayable
-                updater = self.updater if replays else None
-                made: Gear = Captured(plan, feeds, constants, injected, inner, differentiates, updater)
-            elif isinstance(inner, Plain):
-                made = Planned(plan, on_device, constants, injected, training, differentiates)
-            else:
-                made = inner
-        except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being captured, it still runs
-            why = str(error) if isinstance(error, NotRecordable) else in_one_line(error)
-            log.info("the graph runs module by module: %s", why)
-            return Plain(plan, training, differentiates, why)
-        made.why = why or made.why
-        return made
+    def gears(self) -> list[Gear]:
+        """Every gear that has been made."""
+        return [*self._fast.values(), *self._slow.values()]
 
     # The phases
 
-    def run(
-        self, feeds: Tensors, injected: Tensors, training: bool, differentiates: bool, full: bool, profile: bool
-    ) -> None:
+    def run(self, feeds: Tensors, injected: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
         """All phases in one call."""
-        self.forward(feeds, training, differentiates, full, profile)
-        if differentiates:
+        self.separate = False
+        self.forward(feeds, mode, whole, by_layer)
+        if mode is Mode.train:
             self.gradient(injected)
             if self.updater is not None:
-                self.update(self.updater.optimizer)
+                self.update()
 
-    def again(self, device: MLCDevice) -> Callable[[list[torch.Tensor]], None]:
-        """What ``run`` does for the declared shapes, past every choice: ``is_current`` and ``is_hooked`` were asked.
-
-        The readable tensors get their values.
-        """
-        function = self.prepared.function() if self.prepared is not None else None
-        if self.plan.differentiates or self.plan.constant_count:
-            function = None
-        gear, readable, run = self.prepared, self.readable, function or self._run_again
-
-        def run_and_publish(feeds: list[torch.Tensor]) -> None:
-            self.gear, self.values = gear, (values := run(feeds))
-            for number, cell in enumerate(readable):  # zip(..., strict=True) takes 2 µs to begin
-                cell.publish(values[number], device)
-
-        return run_and_publish
-
-    def _run_again(self, feeds: Tensors) -> Tensors:
-        gear, plan = self.prepared, self.plan
-        assert gear is not None
-        self.gear, self.separate, self._again = gear, False, None
-        values = gear.forward(feeds, self.constants() if plan.constant_count else ())
-        if plan.differentiates:
-            self.gradients, self.wanted = gear.gradient(())
-            self.went_forward, self.has_gradients = False, True
-            if self.updater is not None:
-                self.update(self.updater.optimizer)
-        return values
-
-    def forward_again(self, feeds: Tensors, device: MLCDevice) -> None:
-        """What a separate ``forward`` does for the declared shapes, past every choice, and publishes it."""
-        gear = self.prepared
-        assert gear is not None
+    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
+        """``whole``: the feeds have the declared shapes."""
+        if self._undo is not None:
+            self._undo.forget()
         constants = self.constants() if self.plan.constant_count else ()
-        self.gear, self.separate, self._again = gear, True, (feeds, constants, self._noise_states())
-        self.gradients = self.wanted = ()
-        self.values = values = gear.forward(feeds, constants)
-        self.went_forward, self.has_gradients, self.updated = True, False, False
-        for number, cell in enumerate(self.readable):
-            cell.publish(values[number], device)
-
-    def forward(self, feeds: Tensors, training: bool, differentiates: bool, full: bool, profile: bool) -> None:
-        constants = self.constants() if self.plan.constant_count else ()
+        gear = self._gear(feeds, mode, whole, by_layer)
         self._forget()
-        if self.separate and differentiates:
-            self._again = feeds, constants, self._noise_states()
-        if profile:
-            gear: Gear = self._plain(training, differentiates, "profiling layer by layer", profile=True)
-        else:
-            gear = self._gear(feeds, training, differentiates, full)
         self.gear = gear
+        if self._undo is not None and mode is not Mode.infer:
+            self._undo.keep(self._noise_states())
+        if self.separate:
+            self.kept = Kept(feeds, constants, self._noise_states(), mode)
+        elif mode is Mode.infer and self._keeps_inferred:
+            self.kept = Kept([f.clone() for f in feeds], constants, [], mode)
         self.values = gear.forward(feeds, constants)
-        self.went_forward = differentiates
+        if mode is Mode.train:
+            self.phase = Phase.forward
 
     def gradient(self, injected: Tensors) -> None:
         assert self.gear is not None
-        self._injected = injected = [g.contiguous() for g in injected]
+        if injected:
+            self._injected = injected = [g.contiguous() for g in injected]
         self.gradients, self.wanted = self.gear.gradient(injected)
-        self.went_forward, self.has_gradients = False, True
+        self.phase = Phase.gradient
 
-    def update(self, optimizer: MLCOptimizer) -> None:
-        if self.updater is None or self.updater.optimizer is not optimizer:
-            self.updater = Updater(optimizer, self.plan.trained, self.plan.device)
-        if isinstance(self.gear, Captured) and optimizer.replayable:
-            self.gear.update(self.updater)
-        else:
-            self.updater.begin()
-            self.updater.apply(self.gradients)
-        self.updated = True
+    def update(self) -> None:
+        updater = self.updater
+        assert updater is not None
+        gear = self.gear
+        step = updater.step
+        try:
+            if isinstance(gear, Captured) and updater.optimizer.replayable:
+                gear.update(updater)
+            else:
+                updater.run(self.gradients)
+        finally:
+            if updater.step != step:
+                self.phase = Phase.updated
 
-    # Gradients of tensors inside the graph
+    def use(self, rule: UpdateRule) -> None:
+        """Update by ``rule`` from now on."""
+        if self.updater is None or self.updater.optimizer is not rule:
+            self.updater = Updater(rule, self.plan.trained, self.plan.device)
+
+    def retrain(self, updated: Sequence[bool]) -> None:
+        """Update those of the trained tensors for which it is true, from now on."""
+        if list(updated) == [t.updated for t in self.plan.trained]:
+            return
+        trained = tuple(replace(t, updated=now) for t, now in zip(self.plan.trained, updated, strict=True))
+        self.plan = replace(self.plan, trained=trained)
+        if self.updater is not None:
+            self.updater = Updater(self.updater.optimizer, trained, self.plan.device)
+
+    # What was asked for late
+
+    def value_of(self, cell: TensorState) -> torch.Tensor | None:
+        """The value of a tensor in the last forward pass, if it was kept."""
+        slot = self.plan.slots.get(id(cell))
+        return self.values[self.plan.readable.index(slot)] if slot in self.plan.readable and self.values else None
+
+    def values_again(self, cells: Sequence[TensorState]) -> list[torch.Tensor | None]:
+        """The values of tensors that nobody had asked for when the last forward pass ran; ``None`` where it is too late.
+
+        After an update the weights of that pass are gone.
+        """
+        slots = [self.plan.slots.get(id(c)) for c in cells]
+        there = [s for s in slots if s is not None]
+        if self.kept is None or self.phase is Phase.updated or not there:
+            return [None] * len(cells)
+        plan = replace(self.plan, readable=tuple(dict.fromkeys(there)))
+        mode = Mode.infer if self.kept.mode is Mode.infer else Mode.train_without_gradient
+        with _undisturbed(plan, self.kept.noise):
+            found = Plain(plan, mode).forward(self.kept.feeds, self.kept.constants)
+        by_slot = dict(zip(plan.readable, found, strict=True))
+        return [None if s is None else by_slot[s] for s in slots]
 
     def gradient_of(self, slot: int) -> torch.Tensor | None:
-        return self.wanted[self.plan.wanted.index(slot)] if self.has_gradients and slot in self.plan.wanted else None
+        if not self.phase.has_gradients or slot not in self.plan.wanted:
+            return None
+        return self.wanted[self.plan.wanted.index(slot)]
 
     def gradients_again(self, slots: Sequence[int]) -> None:
         """Compute gradients that nobody had asked for when the gradient phase ran.
@@ -282,13 +280,12 @@ class Session:
         The forward pass is run once more on the same data, with the same dropout and without moving statistics. After an
         update its weights are gone, and the gradients have to wait for the next gradient phase.
         """
-        if self._again is None or self.updated:
+        if self.kept is None or self.phase is Phase.updated:
             return
-        feeds, constants, noise = self._again
         plan = replace(self.plan, wanted=tuple(dict.fromkeys([*self.plan.wanted, *slots])))
-        gear = Plain(plan, training=True, differentiates=True)
-        with _undisturbed(plan, noise):
-            gear.forward(feeds, constants)
+        gear = Plain(plan, Mode.train)
+        with _undisturbed(plan, self.kept.noise):
+            gear.forward(self.kept.feeds, self.kept.constants)
             _, self.wanted = gear.gradient(self._injected)
         self.plan = plan
 
@@ -297,6 +294,35 @@ class Session:
             return []
         streams = {id(s): s for noise in self._noises for s in [noise.stream(self.plan.device)]}
         return [(stream, stream.get_state()) for stream in streams.values()]
+
+
+class Undo:
+    """Running statistics and random streams as they were when a training step began."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._buffers = list(plan.buffers)
+        self._kept = [b.detach().clone() for b in self._buffers]
+        self._noise: NoiseStates = []
+        self._is_set = False
+
+    def keep(self, noise: NoiseStates) -> None:
+        self._is_set, self._noise = False, noise
+        if self._kept:
+            copy_all(self._kept, self._buffers)
+        self._is_set = True
+
+    def forget(self) -> None:
+        self._is_set = False
+
+    def restore(self) -> None:
+        if not self._is_set:
+            return
+        self._is_set = False
+        with torch.no_grad():
+            for buffer, old in zip(self._buffers, self._kept, strict=True):
+                buffer.copy_(old)
+        for stream, state in self._noise:
+            stream.set_state(state)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.kernels import prefers_channels_last
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.layers.noise import Noise
@@ -59,9 +60,7 @@ class Recording:
     draws: list[Draw]
 
 
-def record(
-    plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, training: bool, differentiates: bool
-) -> Recording:
+def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> Recording:
     """Run the plan once and write down what torch does."""
     recorder = _Recorder()
     with torch.no_grad():
@@ -86,13 +85,13 @@ def record(
     trained = {id(leaf) for leaf in plan.leaves}
     stand_in: dict[int, torch.Tensor] = {}
     for original, copy in zip(plan.parameters, given["parameters"], strict=True):
-        stand_in[id(original)] = copy.requires_grad_(differentiates and id(original) in trained)
+        stand_in[id(original)] = copy.requires_grad_(mode.differentiates and id(original) in trained)
     stand_in |= dict(zip(map(id, plan.buffers), given["buffers"], strict=True))
     with ExitStack() as stack:
-        stack.enter_context(set_training(plan, training))
+        stack.enter_context(set_training(plan, mode.trains))
         for noise in {id(n): n for step in plan.steps for n in step.noises}.values():
             stack.enter_context(noise.intercepted(intercept))
-        stack.enter_context(torch.set_grad_enabled(differentiates))
+        stack.enter_context(torch.set_grad_enabled(mode.differentiates))
         stack.enter_context(recorder)
         env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in, plan.device))
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
@@ -101,7 +100,7 @@ def record(
         lent = lent_values(values, [*given["feeds"], *given["constants"]])
         gradients: list[Any] = []
         wanted: list[Any] = []
-        if differentiates:
+        if mode.differentiates:
             leaves = [stand_in[id(leaf)] for leaf in plan.leaves]
             gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
     outputs: list[list[Any]] = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]

@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from mlc_torch.engine.plan import Trained
-from mlc_torch.optimizers import MLCOptimizer
-from mlc_torch.refusals import refuse
-from mlc_torch.tensor import MLCTensorData, MLCTensorOptimizerDeviceData, TensorState
+from mlc_torch.tensor.optimizer_state import adopt_state
+
+Numbers = dict[str, Any]
+
+
+class UpdateRule(Protocol):
+    """What the engine knows of an optimizer."""
+
+    @property
+    def replayable(self) -> bool:
+        """Whether an update is the same work each time, so that a device may record and replay it."""
+
+    def state_names(self) -> list[str]:
+        """The state tensors of a parameter."""
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """The numbers of a step that may differ from step to step."""
+
+    def configuration(self) -> tuple[Any, ...]:
+        """What recorded work depends on besides these numbers."""
+
+    def update(self, params: Any, grads: Any, states: Any, numbers: Numbers) -> None:
+        """One step for all parameters, in place."""
+
+    def next_step(self) -> int:
+        """The number of the step that comes next; the first is 1."""
+
+    def step_taken(self, following: int) -> None:
+        """A step was taken; ``following`` is the number of the next."""
 
 
 class Updater:
-    """Applies ``optimizer`` to the trained tensors that may be updated.
+    """Applies an update rule to the trained tensors that may be updated.
 
-    ``begin`` runs on the host before each update: it reads the live learning rate and the step number. ``apply`` touches
-    only tensors, so that it can be recorded once and replayed.
+    ``prepare`` runs on the host before each update: it reads the live learning rate and the step number. ``apply`` touches
+    only tensors, so that it can be recorded once and replayed. ``count`` follows when the tensors have changed.
     """
 
-    def __init__(self, optimizer: MLCOptimizer, trained: Sequence[Trained], device: torch.device) -> None:
+    def __init__(self, optimizer: UpdateRule, trained: Sequence[Trained], device: torch.device) -> None:
         self.optimizer, self.device = optimizer, device
         self.indices = [i for i, t in enumerate(trained) if t.updated]
         self.cells = [trained[i].cell for i in self.indices]
-        self.step = getattr(optimizer, "timeStep", 1)
+        self.step = optimizer.next_step()
         self._names = list(optimizer.scalars(self.step))
         self._memory: torch.Tensor | None = None
         self._known: list[float] | None = None
-        self.numbers: dict[str, Any] = {}
+        self.numbers: Numbers = {}
         if device.type == "cuda":
             self.keep_numbers_in(torch.zeros(len(self._names), device=device))
         self.adopt()
@@ -39,7 +65,7 @@ class Updater:
         states = [adopt_state(cell, len(names)) for cell in self.cells]
         self.params: list[Any] = [cell.value for cell in self.cells]
         self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
-        self.chosen: tuple[int, ...] | None = None
+        self._missing: list[bool] | None = None
         self._versions = [c.version for c in self.cells]
 
     def touched(self) -> list[torch.Tensor]:
@@ -66,10 +92,13 @@ class Updater:
         """What ``upcoming`` gave has been copied to the device."""
         self._known = self._announced
 
-    def begin(self, advance: bool = True) -> None:
-        """See to the numbers of this step; ``advance`` counts it."""
-        if [c.version for c in self.cells] != self._versions:
-            self.adopt()
+    def prepare(self) -> None:
+        """See to the numbers of this step."""
+        versions = self._versions
+        for number, cell in enumerate(self.cells):
+            if cell.version != versions[number]:
+                self.adopt()
+                break
         numbers = self.optimizer.scalars(self.step)
         if self._memory is None:
             self.numbers = numbers
@@ -77,11 +106,26 @@ class Updater:
             for i, value in enumerate(values):
                 self._memory[i].fill_(value)
             self._known = values
-        if not advance:
-            return
+
+    def run(self, gradients: Sequence[torch.Tensor | None]) -> None:
+        """One update. An interruption leaves the step counted exactly if the parameters have changed."""
+        self.prepare()
+        params, given, states, numbers = self.chosen_for(gradients)
+        before = params[0]._version if params else 0
+        try:
+            if params:
+                self.optimizer.update(params, given, states, numbers)
+        except BaseException:
+            if params and params[0]._version != before:
+                self.count()
+            raise
         self.step += 1
-        if hasattr(self.optimizer, "timeStep"):
-            self.optimizer._timeStep = self.step
+        self.optimizer.step_taken(self.step)
+
+    def count(self) -> None:
+        """A step was taken."""
+        self.step += 1
+        self.optimizer.step_taken(self.step)
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""
@@ -91,43 +135,20 @@ class Updater:
 
     def chosen_for(
         self, gradients: Sequence[torch.Tensor | None]
-    ) -> tuple[list[Any], list[Any], list[list[torch.Tensor]], dict[str, Any]]:
+    ) -> tuple[list[Any], list[Any], list[list[torch.Tensor]], Numbers]:
         """What the optimizer is given: parameters that have a gradient, those, their state, the numbers of the step."""
-        given: list[Any] = [gradients[i] for i in self.indices]
-        chosen = tuple(k for k, g in enumerate(given) if g is not None)
-        if chosen != self.chosen:
-            self.chosen = chosen
-            self._params = [self.params[k] for k in chosen]
-            self._states = [[state[k] for k in chosen] for state in self.states]
-        return self._params, [given[k] for k in chosen], self._states, self.numbers
+        given: list[Any] = []
+        missing: list[bool] = []
+        for i in self.indices:
+            gradient = gradients[i]
+            missing.append(gradient is None)
+            if gradient is not None:
+                given.append(gradient)
+        if missing != self._missing:
+            self._missing = missing
+            self._params = [p for p, without in zip(self.params, missing, strict=True) if not without]
+            self._states = [[t for t, without in zip(s, missing, strict=True) if not without] for s in self.states]
+        return self._params, given, self._states, self.numbers
 
     def state_bytes(self) -> int:
         return sum(t.nbytes for state in self.states for t in state)
-
-
-def adopt_state(cell: TensorState, count: int) -> list[torch.Tensor]:
-    """The optimizer state of one parameter on its device: what was bound, what is there already, or zeros."""
-    value = cell.value
-    assert value is not None
-    bound = cell.optimizer_data
-    if bound and len(bound) != count:
-        refuse(f"the optimizer keeps {count} tensors for {cell.label!r}, {len(bound)} are bound as optimizer data")
-    there = [d._state for d in cell.optimizer_device_data]
-    if len(there) == count and all(t is not None and t.device == value.device for t in there):
-        return there
-    if len(there) == count and all(t is not None for t in there):
-        states = [t.to(value.device) for t in there]
-    elif bound:
-        states = [_bound_state(data, cell) for data in bound]
-    else:
-        states = [torch.zeros_like(value) for _ in range(count)]
-    cell.optimizer_device_data = [MLCTensorOptimizerDeviceData._over(t) for t in states]
-    return states
-
-
-def _bound_state(data: MLCTensorData, cell: TensorState) -> torch.Tensor:
-    assert cell.value is not None
-    view = data.view(cell.dtype, cell.shape)
-    if data.readonly:
-        view = view.clone()
-    return view if cell.value.device.type == "cpu" else view.to(cell.value.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,14 @@ from mlc_torch.layers import (
 )
 from mlc_torch.nodes.feeding import needed_bytes, write
 from mlc_torch.nodes.node import Node, handles, infer, unique_layers
+from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.seeing.dot import dot_description
+from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
-from mlc_torch.spelling import MLCObject, declare, has_quick_way, objc_only, prop
-from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.spelling import MLCObject, declare, objc_only, prop
+from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -37,7 +38,6 @@ class MLCGraph(MLCObject):
     """A graph of layers. ``node`` adds one and gives its result tensor."""
 
     device = prop("MLCDevice?")
-    _quick: Mapping[str, Callable[..., Any]] = {}
 
     @declare("init()", "graph")
     def _create(cls):
@@ -62,27 +62,39 @@ class MLCGraph(MLCObject):
     @prop("String")
     def summarizedDOTDescription(self):
         """The graph in the DOT language; dashed edges are those where the gradient stops."""
-        return dot_description(self._all_nodes(), self._stopped_cells())
+        return dot_description(self._facts())
 
     def _stopped_cells(self) -> set[int]:
         return set()
 
-    def _names(self) -> dict[int, tuple[str, str]]:
-        """Kind and name of every tensor that was declared, by the cell's identity."""
-        return {}
+    def _parameters_to_train(self) -> list[MLCTensorParameter]:
+        """Tensors that are trained for themselves, from the next compile on."""
+        return []
+
+    def _update_rule(self) -> MLCOptimizer | None:
+        """What updates the parameters."""
+        return None
 
     # Seeing it (ours)
 
+    def _facts(self) -> GraphFacts:
+        """What reports and modules may know of this graph."""
+        nodes = self._all_nodes()
+        losses = frozenset(id(n.layer) for n in nodes if self._is_loss(n.layer))
+        device = None if self._device is None else self._device.torch_device
+        idle = "an MLCGraph only records; make a training or an inference graph of it"
+        return GraphFacts(type(self).__name__, nodes, losses, device=device, idle=idle)
+
     def summary(self) -> Summary:
         """A table of the layers; below it parameters, losses, device, and which gear runs and why."""
-        return Summary(self)
+        return Summary(self._facts())
 
     def draw(self, path: str | Path) -> Path:
         """Write a picture of the graph: ``.svg``, ``.png``, ``.pdf`` or ``.dot``. Dashed lines carry no gradient."""
-        return draw(self, path)
+        return draw(self._facts(), path)
 
     def _repr_svg_(self) -> str | None:
-        return svg(self)
+        return svg(self._facts())
 
     # Adding nodes
 
@@ -108,7 +120,7 @@ class MLCGraph(MLCObject):
             refuse(f"layer {layer.label!r} got no sources")
         read = tuple(t._cell for t in sources)
         labelled = tuple(t._cell for t in labels)
-        with self._lock:
+        with self._lock.held():
             owner = layer._belongs_to()
             if owner is not None and owner is not self:
                 refuse(f"layer {layer.label!r} belongs to another graph; a layer serves one graph")
@@ -121,6 +133,9 @@ class MLCGraph(MLCObject):
 
     def _changed(self) -> None:
         """Called when a node was added."""
+
+    def _forget_runs(self) -> None:
+        """Gradients of the past, and plans that count steps of their own, hold no longer."""
 
     @declare("concatenate(sources: [MLCTensor], dimension: Int) -> MLCTensor?", "concatenateWithSources:dimension:")
     def _concatenate(self, sources, dimension):
@@ -176,7 +191,12 @@ class MLCGraph(MLCObject):
 
     @declare("resultTensors(for layer: MLCLayer) -> [MLCTensor]", "resultTensorsForLayer:")
     def _results_of(self, layer):
-        return [t for node in self._all_nodes() if node.layer is layer for t in handles(node.results)]
+        cells = [c for node in self._all_nodes() if node.layer is layer for c in node.results]
+        self._hand_out(cells)
+        return handles(cells)
+
+    def _hand_out(self, cells: list[TensorState]) -> None:
+        """These results were asked for."""
 
     # Data
 
@@ -187,7 +207,6 @@ class MLCGraph(MLCObject):
         f"bindAndWriteData({_BIND}, batchSize: Int, synchronous: Bool) -> Bool",
         "bindAndWriteData:forInputs:toDevice:batchSize:synchronous:",
     )
-    @has_quick_way
     def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
         """Names that stand in both dictionaries are bound; the data of inputs has been read when this returns.
 
@@ -238,5 +257,5 @@ class MLCGraph(MLCObject):
         the outputs where ``addOutputs`` declared several. Parameters are named ``label.role``: ``dense1.weights``; they
         lie on the device that the graph was last compiled for.
         """
-        with self._lock:
-            return torch_module(self, loss)
+        with self._lock.held():
+            return torch_module(self._facts(), loss)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from mlc_torch.device import randomness, start
-from mlc_torch.engine.updater import adopt_state
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.checkpoint_file import read_file, write_file
 from mlc_torch.interop.checkpoint_parts import (
@@ -29,6 +28,7 @@ from mlc_torch.interop.torch_optimizer import TorchOptimizer
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.optimizer_state import adopt_state
 
 Tensors = dict[str, torch.Tensor]
 Write = Callable[[], None]
@@ -41,11 +41,11 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     learning rate and clipping switch, and the random streams of dropout. The file appears whole or not at all.
     """
     _expect_graph(graph, "save_checkpoint")
-    with graph._lock:
+    with graph._lock.held():
         parameters, statistics = standing_cells(graph)
         tensors = {name: memory_of(cell) for name, cell in (parameters | statistics).items()}
         about: dict[str, Any] = {"graph": description(graph), "seed": randomness.seed}
-        optimizer = _optimizer(graph)
+        optimizer = graph._update_rule()
         about["optimizer"] = None if optimizer is None else _settings(optimizer)
         if isinstance(optimizer, TorchOptimizer):
             states, about["optimizer"]["torch"] = optimizer.saved_state()
@@ -69,9 +69,9 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     """
     _expect_graph(graph, "load_checkpoint")
     tensors, about = read_file(Path(path))
-    with graph._lock:
+    with graph._lock.held():
         try:
-            writes = _planned_writes(graph, tensors, about, resume and hasattr(graph, "_optimizer"))
+            writes = _planned_writes(graph, tensors, about, resume and graph._facts().trains)
         except MLCRefusal as why:
             refuse(f"the checkpoint {str(path)!r} does not fit the graph: {why.reason}")
         for write in writes:
@@ -86,10 +86,6 @@ def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _expect_graph(graph: Any, who: str) -> None:
     if not isinstance(graph, MLCGraph):
         raise TypeError(f"{who} expects an MLCGraph or a training or inference graph, got {type(graph).__name__}")
-
-
-def _optimizer(graph: MLCGraph) -> MLCOptimizer | None:
-    return graph.__dict__.get("_optimizer")
 
 
 def _settings(optimizer: MLCOptimizer) -> dict[str, Any]:
@@ -113,7 +109,7 @@ def _planned_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any], re
     if resume:
         writes += _optimizer_writes(graph, parameters, tensors, about)
         writes += _stream_writes(graph, tensors, about)
-        writes.append(lambda: _forget(graph))
+        writes.append(graph._forget_runs)
     return writes
 
 
@@ -145,16 +141,10 @@ def _writer(cell: TensorState, value: torch.Tensor) -> Write:
     return write
 
 
-def _forget(graph: Any) -> None:
-    """Gradients of the past and plans that count steps of their own."""
-    graph._changed()
-    graph._last = None
-
-
 def _optimizer_writes(
     graph: MLCGraph, parameters: dict[str, TensorState], tensors: Tensors, about: dict[str, Any]
 ) -> list[Write]:
-    optimizer, said = _optimizer(graph), about.get("optimizer")
+    optimizer, said = graph._update_rule(), about.get("optimizer")
     states = {n: t for n, t in tensors.items() if n.startswith(OPTIMIZER)}
     if optimizer is None:
         _compare({}, states)

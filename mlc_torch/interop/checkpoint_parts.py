@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from mlc_torch.device import MLCDevice, offered, randomness
-from mlc_torch.engine.updater import adopt_state
 from mlc_torch.graph import MLCGraph
 from mlc_torch.graph.torch_module import layer_names
 from mlc_torch.layers.noise import Noise
 from mlc_torch.nodes.node import unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.optimizer_state import adopt_state
 
 TRAINED, OPTIMIZER, GENERATOR = "trained/", "optimizer/", "generator/"
 """Begin the names of what is no weight. A layer's name never holds a slash."""
@@ -50,8 +50,8 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
 
 def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:
     """Tensors trained for themselves, by the name they were declared under, else by their label, else by their place."""
-    declared = {key: name for key, (_, name) in graph._names().items()}
-    for place, parameter in enumerate(graph.__dict__.get("_to_train", [])):
+    declared = {key: name for key, (_, name) in graph._facts().names().items()}
+    for place, parameter in enumerate(graph._parameters_to_train()):
         cell = parameter._tensor._cell
         numbered = (
             cell.label == f"data{cell.tensor_id}"
@@ -103,7 +103,7 @@ def devices(graph: MLCGraph) -> list[torch.device]:
 def description(graph: MLCGraph) -> dict[str, Any]:
     """The graph as data, for people and programs that look into a checkpoint."""
     nodes = graph._all_nodes()
-    names, known = layer_names(nodes), {key: name for key, (_, name) in graph._names().items()}
+    names, known = layer_names(nodes), {key: name for key, (_, name) in graph._facts().names().items()}
     made = {}
     for node in nodes:
         for number, cell in enumerate(node.results):
@@ -121,7 +121,7 @@ def description(graph: MLCGraph) -> dict[str, Any]:
             }
             for node in nodes
         ],
-        "declared": [{"kind": kind, "name": name} for kind, name in graph._names().values()],
+        "declared": [{"kind": kind, "name": name} for kind, name in graph._facts().names().values()],
     }
 
 

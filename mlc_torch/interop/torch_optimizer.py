@@ -50,6 +50,12 @@ class TorchOptimizer(MLCOptimizer):
             else:
                 group["lr"] = learningRate
 
+    def next_step(self) -> int:
+        return self._timeStep
+
+    def step_taken(self, following: int) -> None:
+        self._timeStep = following
+
     @declare("init(_ optimizer: Any)", ours=True)
     def _create(cls, optimizer):
         if not isinstance(optimizer, torch.optim.Optimizer):

@@ -60,6 +60,8 @@ class MLCLayer(MLCObject):
     _supports: ClassVar[frozenset[MLCDataType]] = frozenset({MLCDataType.float32})
     """What ``supportsDataType`` answers, as the real framework does, even where we can do more (evidence.md B.3)."""
     _supports_gpu: ClassVar[bool] = True
+    _module_is_given: ClassVar[bool] = False
+    """Whether the program gave the module, and expects to find it as it is."""
     _hidden_fields: ClassVar[frozenset[str]] = frozenset()
     """What of the descriptor means nothing to this layer, and its repr leaves out."""
 

@@ -31,6 +31,8 @@ class Feed:
     """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
     limit: int | None
     """Indices, and the lengths of sequences, must stay below this."""
+    form: tuple[torch.dtype, tuple[int, ...]]
+    """How its data is looked at."""
 
 
 def describe_feeds(
@@ -41,9 +43,8 @@ def describe_feeds(
     feeds = []
     for group, (kind, cells) in enumerate(fed):
         for name, cell in cells.items():
-            axis = axes.get(id(cell), 0)
-            counts = axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch
-            feeds.append(Feed(kind, group, name, cell, axis if counts else None, limits.get(id(cell))))
+            axis, form = counted_axis(cell, axes, batch), (cell.dtype, cell.shape)
+            feeds.append(Feed(kind, group, name, cell, axis, limits.get(id(cell)), form))
     return feeds
 
 
@@ -79,6 +80,12 @@ def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
     return axes
 
 
+def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
+    """The dimension of a tensor that counts ``batch`` samples; ``None`` for one that goes in whole."""
+    axis = axes.get(id(cell), 0)
+    return axis if axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch else None
+
+
 def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> int:
     """How many samples the inputs hold: what one of them shares with the labels, else the first one that counts any.
 
@@ -102,10 +109,12 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
     """
     taken = []
     for feed in feeds:
-        data, cell = given[feed.group] if feed.group < len(given) else None, feed.cell
+        data, cell = given[feed.group] if feed.group < 3 else None, feed.cell
         found = data.get(feed.name) if data else None
         if found is not None and batch is None and found._length >= cell.nbytes:
-            value = found.view(cell.dtype, cell.shape)
+            value = found._views.get(feed.form)
+            if value is None:
+                value = found.view(cell.dtype, cell.shape)
         else:
             value = _cut(feed, found, data, batch)
         if feed.limit is not None:

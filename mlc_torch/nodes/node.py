@@ -89,5 +89,10 @@ def handles(cells: Iterable[TensorState]) -> list[MLCTensor]:
     return [MLCTensor._of(c) for c in cells]
 
 
+def own_states(layer: MLCLayer) -> tuple[TensorState, ...]:
+    """The tensors that are a layer's own: its parameters, and its running statistics."""
+    return (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells)
+
+
 def unique_layers(nodes: Iterable[Node]) -> list[MLCLayer]:
     return list({id(node.layer): node.layer for node in nodes}.values())

@@ -39,8 +39,15 @@ class _Adam(MLCOptimizer):
         # Step 0 would divide by zero; the real framework's first step is 1.
         t = max(step, 1)
         rate = self._learningRate * math.sqrt(1 - self._beta2**t) / (1 - self._beta1**t)
-        decay = 1 - self._learningRate * self.weight_decay
-        return {"lr": rate} | ({"decay": decay} if self.decouples_decay and self.weight_decay else {})
+        if not self.decouples_decay or not self.weight_decay:
+            return {"lr": rate}
+        return {"lr": rate, "decay": 1 - self._learningRate * self.weight_decay}
+
+    def next_step(self) -> int:
+        return self._timeStep
+
+    def step_taken(self, following: int) -> None:
+        self._timeStep = following
 
     def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         fused_adam_(

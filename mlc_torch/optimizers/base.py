@@ -62,6 +62,13 @@ class MLCOptimizer(MLCObject):
         """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
+    def next_step(self) -> int:
+        """The number of the step that comes next, for optimizers that count."""
+        return 1
+
+    def step_taken(self, following: int) -> None:
+        """A step was taken; ``following`` is the number of the next."""
+
     # What it gets
 
     def configuration(self) -> tuple[Any, ...]:
@@ -70,7 +77,9 @@ class MLCOptimizer(MLCObject):
 
     def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are."""
-        self.apply(params, self.prepared(params, grads), states, numbers)
+        if self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale:
+            grads = self.prepared(params, grads)
+        self.apply(params, grads, states, numbers)
 
     def prepared(self, params: Tensors, grads: Tensors) -> Tensors:
         """The gradients clipped and rescaled, L1 regularization added; L2 is for ``apply`` (``weight_decay``)."""

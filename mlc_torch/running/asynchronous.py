@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
-from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.refusals import MLCRefusal, note, strict
+from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
+from mlc_torch.running.road import Traveller, Work, travel
 from mlc_torch.tensor import MLCTensor
 
 
-async def awaited(run: Callable[..., bool], options: Run = Run(0), **arguments: Any) -> tuple[MLCTensor | None, float]:
+async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTensor | None, float]:
     """Run on a thread, so that the event loop goes on; always measured."""
-    answers: list[tuple[MLCTensor | None, Exception | None, float]] = []
+    answers: list[tuple[MLCTensor | None, float]] = []
 
     def handler(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
-        answers.append((result, error, seconds))
+        answers.append((result, seconds))
 
-    handler.keeps_result = True  # type: ignore[attr-defined]
-
-    def call() -> None:
-        run(**arguments, options=options | Run.profiling | Run.synchronous, completionHandler=handler)
-
+    options = request.options | PROFILING | SYNCHRONOUS
+    measured = request._replace(options=options, handler=handler, keeps_result=True)
     try:
-        await asyncio.to_thread(call)
+        await asyncio.to_thread(travel, graph, measured, work)
     except MLCRefusal as why:
         with strict():  # it is raised, so it needs no line in the log; last_refusal() of this context shall know it
             note(why, why.member)
         raise
-    result, _, seconds = answers[-1]
-    return result, seconds
-
-
-async def awaited_time(run: Callable[..., bool], **arguments: Any) -> float:
-    return (await awaited(run, **arguments))[1]
+    return answers[-1]

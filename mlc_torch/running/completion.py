@@ -1,17 +1,21 @@
-"""Finishing a call: results into the caller's buffers, then the handler: once each, in order, hurting nobody else."""
+"""Finishing a call: results into the caller's buffers, then the handler: once each, in order, hurting nobody else.
+
+What a handler raises is never lost. Where the handler runs inside the call, the call raises it, once the graph is in order
+again. On the completion thread it goes to ``threading.excepthook``, and the graph's next call raises it once.
+"""
 
 from __future__ import annotations
 
 import contextvars
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from mlc_torch.refusals import MLCRefusal, log
+from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.clock import Clock
 from mlc_torch.tensor import MLCTensor, TensorState
 
@@ -21,43 +25,27 @@ Targets = Sequence[tuple[TensorState, torch.Tensor]]
 """Output tensors, and the caller's memory that they go into."""
 
 
-def deliver(handler: Handler | None, result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
-    """Call ``handler``; what it raises is logged and goes no further."""
-    if handler is None:
-        return
+def deliver(handler: Handler, result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
+    """Call ``handler``. A refusal that it raises is the program's own: no member shall turn it into an answer."""
     try:
         handler(result, error, seconds)
-    except Exception:  # noqa: BLE001 - a handler is the user's code and may raise anything
-        log.exception("a completion handler raised")
-
-
-def refused(handler: Handler | None, why: MLCRefusal, member: str) -> None:
-    """Tell the handler that nothing was executed."""
-    if not why.member:
-        why.member = member
-    deliver(handler, None, why, 0.0)
-
-
-_TORCH_AND_US = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), "<mlc_torch")
-
-
-def is_torch_s(error: Exception) -> bool:
-    """Whether torch could not do what the graph asks: an index out of range, a short batch that a layer cannot take.
-
-    What a program's own hooks and modules raise is not for us to explain, and what we have not built stays loud.
-    """
-    if not isinstance(error, (RuntimeError, IndexError, ValueError)) or isinstance(error, NotImplementedError):
-        return False
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    return place is not None and place.tb_frame.f_code.co_filename.startswith(_TORCH_AND_US)
+    except MLCRefusal as why:
+        why.from_handler = True
+        raise
 
 
 def fill(target: torch.Tensor, value: torch.Tensor | None) -> None:
     """Write as many samples as the caller's memory is for."""
     if value is not None:
-        target.copy_(value[: target.shape[0]].reshape(target.shape))
+        target.copy_(value if value.shape == target.shape else value[: target.shape[0]].reshape(target.shape))
+
+
+_queues: weakref.WeakSet[CompletionQueue] = weakref.WeakSet()
+
+
+def wait_for_handlers() -> list[BaseException]:
+    """Wait until every completion thread has nothing left to do; gives what handlers raised there, each once."""
+    return [error for queue in list(_queues) for error in queue.drain()]
 
 
 class CompletionQueue:
@@ -66,6 +54,8 @@ class CompletionQueue:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._thread: int | None = None
+        self.failures: list[BaseException] = []
+        """What handlers raised on the thread and no call has raised yet."""
 
     def finish(self, work: Callable[[], None], wait: bool) -> None:
         """Run ``work`` after everything that was queued before it. On the queue's own thread it runs at once."""
@@ -74,12 +64,35 @@ class CompletionQueue:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "mlc_torch-completion", self._remember)
-        future = self._pool.submit(contextvars.copy_context().run, work)
+            _queues.add(self)
+        run = contextvars.copy_context().run
         if wait:
-            future.result()
+            self._pool.submit(run, work).result()
+        else:
+            self._pool.submit(run, self._catching, work)
 
     def _remember(self) -> None:
         self._thread = threading.get_ident()
+
+    def _catching(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - a handler is the program's code and may raise anything
+            self.failures.append(error)
+            threading.excepthook(
+                threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+            )
+
+    def raise_failure(self) -> None:
+        """Raise what a handler raised since the last call, once."""
+        raise self.failures.pop(0)
+
+    def drain(self) -> list[BaseException]:
+        """Wait for what is queued; gives what handlers raised."""
+        if self._pool is not None and self._thread != threading.get_ident():
+            self._pool.submit(int).result()
+        found, self.failures = self.failures, []
+        return found
 
 
 class Queued:
@@ -124,9 +137,10 @@ class Queued:
         self._wait()
         for target, value in self.outputs:
             fill(target, value)
-        seconds = self.clock.seconds() if self.clock is not None else 0.0
-        result = None if self.result is None else MLCTensor._of(self.result.frozen(self.value))
-        deliver(self.handler, result, None, seconds)
+        if self.handler is not None:
+            seconds = self.clock.seconds() if self.clock is not None else 0.0
+            result = None if self.result is None else MLCTensor._of(self.result.frozen(self.value))
+            deliver(self.handler, result, None, seconds)
 
 
 def _copied_out(value: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,8 @@ from mlc_torch.layers.base import MLCLayer
 from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import refuse
 from mlc_torch.running.executable import ExecutableGraph
+from mlc_torch.running.results import into_full
+from mlc_torch.running.state import GradientState
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.state import host_bytes
@@ -21,6 +23,9 @@ from mlc_torch.tensor.state import host_bytes
 
 class GradientGraph(ExecutableGraph):
     """The members of a training graph that deal with gradients."""
+
+    _steering: GradientState
+    _linked: Sequence[GradientGraph]
 
     # Asking
 
@@ -39,13 +44,13 @@ class GradientGraph(ExecutableGraph):
                 if gradient is None:
                     refuse(f"no loss depends on {parameter.label!r}, or its gradient is stopped")
                 return host_bytes(gradient)
-        if any(cell is parameter._cell for cell in self._stopped):
+        if any(cell is parameter._cell for cell in self._steering.stopped):
             refuse(f"stopGradient was called for {parameter.label!r}, so it has no gradient")
         refuse(f"layer {layer.label!r} was added with disableUpdate, so {parameter.label!r} has no gradient")
 
     def _separate_session(self) -> Session:
-        session = self._last
-        if session is None or not session.has_gradients:
+        session = self._runs.last
+        if session is None or not session.phase.has_gradients:
             refuse("no gradient yet; call executeForward and executeGradient first")
         if not session.separate:
             refuse("execute keeps no gradients; call executeForward and executeGradient separately to read them")
@@ -54,13 +59,13 @@ class GradientGraph(ExecutableGraph):
     @declare("gradientTensor(forInput input: MLCTensor) -> MLCTensor?", "gradientTensorForInput:")
     def _gradient_of_input(self, input):
         """The gradient of an input; needs the compile option ``computeAllGradients``."""
-        if all(cell is not input._cell for cell in self._inputs.values()):
+        if all(cell is not input._cell for cell in self._declared.inputs.values()):
             refuse(f"tensor {input.label!r} is no input of this graph")
-        if self._options is None or not self._options & Compile.computeAllGradients:
+        if self._compiled is None or not self._compiled.options & Compile.computeAllGradients:
             refuse("input gradients need the compile option computeAllGradients")
-        if self._last is None or not self._last.has_gradients:
+        if self._runs.last is None or not self._runs.last.phase.has_gradients:
             refuse("no gradient yet; call executeForward and executeGradient first")
-        return self._gradient_tensor(input._cell, self._last)
+        return self._gradient_tensor(input._cell, self._runs.last)
 
     @declare("sourceGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceGradientTensorsForLayer:")
     def _source_gradients(self, layer):
@@ -76,24 +81,24 @@ class GradientGraph(ExecutableGraph):
         A tensor that is asked for before there is a gradient gets that of the next gradient phase.
         """
         cells = [c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)]
-        with self._lock:
-            unknown = [c for c in cells if id(c) not in self._watched_gradients]
+        with self._lock.held():
+            unknown = [c for c in cells if id(c) not in self._steering.watched]
             if unknown:
-                self._watched_gradients |= {id(c): c for c in unknown}
+                self._steering.watched |= {id(c): c for c in unknown}
                 self._changed()
-            if self._last is not None:
-                self._add_late(self._last, cells)
-            made = [self._gradient_tensor(c, self._last) for c in cells]
-            self._pending_gradients = [entry for entry in self._pending_gradients if entry[1]() is not None]
-            self._pending_gradients += [
+            if self._runs.last is not None:
+                self._add_late(self._runs.last, cells)
+            made = [self._gradient_tensor(c, self._runs.last) for c in cells]
+            self._steering.pending = [entry for entry in self._steering.pending if entry[1]() is not None]
+            self._steering.pending += [
                 (c, weakref.ref(t)) for c, t in zip(cells, made, strict=True) if t._cell.value is None
             ]
         return made
 
     def _fill_gradient_tensors(self, session: Session) -> None:
         """Tensors that were handed out before there was a gradient."""
-        waiting = [(cell, tensor) for cell, reference in self._pending_gradients if (tensor := reference()) is not None]
-        self._pending_gradients = []
+        waiting = [(cell, tensor) for cell, reference in self._steering.pending if (tensor := reference()) is not None]
+        self._steering.pending = []
         self._add_late(session, [cell for cell, _ in waiting])
         for cell, tensor in waiting:
             value = self._gradient_value(cell, session)
@@ -104,7 +109,7 @@ class GradientGraph(ExecutableGraph):
         """Gradients that were asked for when the forward pass was under way or over."""
         slots, wanted = session.plan.slots, session.plan.wanted
         late = [slots[id(c)] for c in cells if id(c) in slots and slots[id(c)] not in wanted]
-        if late and session.has_gradients:
+        if late and session.phase.has_gradients:
             session.gradients_again(late)
 
     def _gradient_tensor(self, cell: TensorState, session: Session | None) -> MLCTensor:
@@ -118,16 +123,12 @@ class GradientGraph(ExecutableGraph):
 
     def _gradient_value(self, cell: TensorState, session: Session) -> torch.Tensor | None:
         slot = session.plan.slots.get(id(cell))
-        if not session.has_gradients or slot is None or slot not in session.plan.wanted:
+        if not session.phase.has_gradients or slot is None or slot not in session.plan.wanted:
             return None
         value = session.gradient_of(slot)
         if value is None:
             return torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
-        if tuple(value.shape) == cell.shape:
-            return value
-        full = value.new_zeros(cell.shape)  # of a short batch
-        full[tuple(slice(0, n) for n in value.shape)] = value
-        return full
+        return value if tuple(value.shape) == cell.shape else into_full(cell, value)
 
     # Steering
 
@@ -137,40 +138,40 @@ class GradientGraph(ExecutableGraph):
         cell = tensor._cell
         if id(cell) not in producers(self._all_nodes()):
             refuse(f"tensor {tensor.label!r} is not the result of a node of this graph")
-        with self._lock:
-            known = self._user_gradients.get(id(cell))
+        with self._lock.held():
+            known = self._steering.from_user.get(id(cell))
             if known is None:
                 made = TensorState(cell.descriptor)
                 made.label = f"user gradient of {cell.label}"
-                known = self._user_gradients[id(cell)] = (cell, made)
+                known = self._steering.from_user[id(cell)] = (cell, made)
                 self._changed()
         return MLCTensor._of(known[1])
 
-    def _injected(self, session: Session, full: int, batch: int, turn: int) -> list[torch.Tensor]:
+    def _injected(self, session: Session, full: int, batch: int, number: int) -> list[torch.Tensor]:
         """The gradients from outside: what users bound, and what linked graphs computed."""
         gradients = []
         for slot in session.plan.injected:
             cell = session.plan.cells[slot]
             shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
             parts = []
-            user = self._user_gradients.get(id(cell))
+            user = self._steering.from_user.get(id(cell))
             if user is not None:
                 value = user[1].current()
                 if value is None:
                     refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
                 parts.append(value.to(session.plan.device))
-            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell, turn)]
+            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell, number)]
             total = parts[0][: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=session.plan.device)
             for part in parts[1:]:
                 total = total + part[: shape[0]]
             gradients.append(total)
         return gradients
 
-    def _linked_gradients(self, cell: TensorState, turn: int) -> list[torch.Tensor]:
-        """The gradients of one of our results in the graphs that read it; they have to have gone back since ``turn``."""
+    def _linked_gradients(self, cell: TensorState, number: int) -> list[torch.Tensor]:
+        """The gradients of one of our results in the graphs that read it; they went back after ``number``."""
         readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
-        lasts = [g._last for g in readers if g._last is not None]
-        there = [last for last in lasts if last.has_gradients and last.turn > turn]
+        lasts = [g._runs.last for g in readers if g._runs.last is not None]
+        there = [last for last in lasts if last.phase.has_gradients and last.forward_number > number]
         if readers and not there:
             refuse(
                 f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
@@ -182,12 +183,12 @@ class GradientGraph(ExecutableGraph):
     @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
     def _stop_gradient(self, tensors):
         """No gradient flows back through these tensors, from the next compile on."""
-        with self._lock:
-            self._to_stop += [t._cell for t in tensors]
+        with self._lock.held():
+            self._steering.to_stop += [t._cell for t in tensors]
         return True
 
     def _stopped_cells(self) -> set[int]:
-        return {id(c) for c in self._to_stop}
+        return {id(c) for c in self._steering.to_stop}
 
     def register_gradient_hook(self, tensor: MLCTensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> Any:
         """Call ``hook`` with the tensor's gradient in each gradient phase; what it returns, if anything, replaces it.
@@ -198,9 +199,9 @@ class GradientGraph(ExecutableGraph):
             raise TypeError("register_gradient_hook expects an MLCTensor and a callable")
         if id(tensor._cell) not in producers(self._all_nodes()):
             raise ValueError(f"{tensor!r} is not the result of a node of this graph")
-        with self._lock:
+        with self._lock.held():
             entry = (tensor._cell, hook)
-            self._gradient_hooks.append(entry)
+            self._steering.hooks.append(entry)
             self._changed()
         return _Removable(self, entry)
 
@@ -210,7 +211,7 @@ class _Removable:
         self._graph, self._entry = graph, entry
 
     def remove(self) -> None:
-        with self._graph._lock:
-            if self._entry in self._graph._gradient_hooks:
-                self._graph._gradient_hooks.remove(self._entry)
+        with self._graph._lock.held():
+            if self._entry in self._graph._steering.hooks:
+                self._graph._steering.hooks.remove(self._entry)
                 self._graph._changed()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mlc_torch.engine.as_module import SharedGraphModule
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import take
 from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
 from mlc_torch.running.asynchronous import awaited
+from mlc_torch.running.completion import Targets
 from mlc_torch.running.executable import ExecutableGraph
-from mlc_torch.running.quick import INFER, quick_ways
+from mlc_torch.running.request import BY_LAYER, NO_DATA, SKIPS_WRITING, Request
+from mlc_torch.running.results import output_targets, publish
+from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
-from mlc_torch.spelling import declare, has_quick_way, prop
+from mlc_torch.running.state import Variant
+from mlc_torch.spelling import declare, prop
+from mlc_torch.tensor import TensorState
 
-_SKIP, _BY_LAYER = Run.skipWritingInputDataToDevice.value, Run.perLayerProfiling.value
 _HOW = f"batchSize: Int, {OPTIONS}, {HANDLER}"
+_INFER, _WHOLE = Mode.infer, Variant.whole
 
 
 class MLCInferenceGraph(ExecutableGraph):
@@ -42,7 +47,7 @@ class MLCInferenceGraph(ExecutableGraph):
     @prop("Int")
     def deviceMemorySize(self):
         """Bytes of the nodes' results; 0 until the graph is compiled (measured, evidence.md H.7)."""
-        if self._options is None:
+        if self._compiled is None:
             return 0
         return sum(c.descriptor.nbytes for node in self._planned_nodes() for c in node.results)
 
@@ -61,52 +66,63 @@ class MLCInferenceGraph(ExecutableGraph):
         f"execute(inputsData: {DATA}, {LABELS_DATA}, outputsData: {DATA}?, {_HOW}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
-    @has_quick_way
     def _run(
         self,
-        inputsData: Mapping,
-        batchSize: int,
-        options: Run = Run(0),
+        called_as,
+        inputsData,
+        batchSize,
+        options=Run(0),
         completionHandler=None,
         outputsData=None,
         lossLabelsData=None,
         lossLabelWeightsData=None,
     ):
-        def work():
-            if (lossLabelsData and not self._labels) or (lossLabelWeightsData and not self._label_weights):
-                refuse("data for loss labels was given, and addInputs declared no loss labels")
-            full, batch = self._batch(batchSize)
-            targets = self._output_targets(outputsData, full, batch)
-            session = self._ready()
-            bits = options._value_ | self._forced_options
-            skip = bits & _SKIP
-            data = (None, None, None) if skip else (inputsData, lossLabelsData, lossLabelWeightsData)
-            feeds = take(session.feeds, data, None if batch == full else batch)
-            session.forward(feeds, False, False, full == batch, bool(bits & _BY_LAYER))
-            if not self._quick and not self._linked:
-                self._quick = quick_ways(self, session, full)
-            return self._publish(session), targets
+        """Run the layers on the data given; the handler gets the last result."""
+        data = (inputsData, lossLabelsData, lossLabelWeightsData)
+        request = Request(called_as, options._value_, completionHandler, batchSize, data, outputsData)
+        return travel(self, request, self._infer)
 
-        return self._execute(INFER, options, completionHandler, work)
+    def _infer(self, request: Request) -> tuple[TensorState, Targets]:
+        declared, runs = self._declared, self._runs
+        _, labels, weights = request.data
+        if (labels and not declared.labels) or (weights and not declared.label_weights):
+            refuse("data for loss labels was given, and addInputs declared no loss labels")
+        full = runs.samples if runs.samples is not None else self._declared_batch()
+        batch = full if request.batch_size == full else self._batch(request.batch_size, full)
+        targets = output_targets(request.outputs, declared.outputs, full, batch) if request.outputs else ()
+        session = runs.active = self._session(_WHOLE)
+        bits = request.options | runs.forced_options
+        data = NO_DATA if bits & SKIPS_WRITING else request.data
+        feeds = take(self._feeds[_WHOLE], data, None if batch == full else batch)
+        session.forward(feeds, _INFER, batch == full, bool(bits & BY_LAYER))
+        return publish(session, self._device), targets
 
     @declare(
         f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "
         f"outputsData: {DATA}? = nil, batchSize: Int, {OPTIONS}) "
         f"{TIMED}"
     )
-    def _run_async(self, inputsData, batchSize, options=Run(0), **data):
-        return awaited(self._run, inputsData=inputsData, batchSize=batchSize, options=options, **data)
+    async def _run_async(
+        self,
+        called_as,
+        inputsData,
+        batchSize,
+        options=Run(0),
+        lossLabelsData=None,
+        lossLabelWeightsData=None,
+        outputsData=None,
+    ):
+        """``await`` gives the result and the seconds it took; a refusal is raised."""
+        data = (inputsData, lossLabelsData, lossLabelWeightsData)
+        request = Request(called_as, options._value_, None, batchSize, data, outputsData)
+        return await awaited(self, request, self._infer)
 
-    def _ready(self, variant: str = ""):
-        known = self._sessions.get(variant)
-        session = super()._ready(variant)
-        if session is not known:
-            session.prepare(training=False, differentiates=False)
-        return session
+    def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
+        session.prepare(_INFER)
 
-    def _nodes_to_run(self, nodes: list[Node], variant: str = "") -> list[Node]:
+    def _nodes_to_run(self, nodes: list[Node], variant: Variant = _WHOLE) -> list[Node]:
         """Loss nodes run only where their labels were declared."""
-        declared = {id(c) for c in self._labels.values()}
+        declared = {id(c) for c in self._declared.labels.values()}
         return [
             node
             for node in nodes

@@ -16,14 +16,11 @@ from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import MLCTrainingWarning
 from mlc_torch.tensor import TensorState
 
-VALUES_SEEN = "values seen"
-"""Stands among the causes once the values of a first run were looked at."""
-
 _CLASS_LOSSES = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
 _PROBABILITIES = (MLCLossType.categoricalCrossEntropy, MLCLossType.log)
 
 
-_HERE = str(Path(__file__).parent.parent)
+_OURS = (str(Path(__file__).parent.parent), "<mlc_torch")
 
 
 def warn_once(warned: set[str], cause: str, text: str) -> None:
@@ -32,7 +29,7 @@ def warn_once(warned: set[str], cause: str, text: str) -> None:
         return
     warned.add(cause)
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, MLCTrainingWarning, stacklevel=level)
 
@@ -95,7 +92,6 @@ def warn_of_values(
     warned: set[str], nodes: Sequence[Node], value_of: Callable[[TensorState], torch.Tensor | None]
 ) -> None:
     """What the values of a first run show: cross-entropy on what are no probabilities."""
-    warned.add(VALUES_SEEN)
     for cell in probabilities_of(nodes):
         value = value_of(cell)
         if value is not None and bool(torch.any((value < 0) | (value > 1))):

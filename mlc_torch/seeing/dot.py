@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from mlc_torch.nodes.node import Node, producers
+from mlc_torch.nodes.node import Node
+from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.tensor import TensorState
 
 
-def dot_description(nodes: Iterable[Node], stopped: set[int]) -> str:
+def dot_description(graph: GraphFacts) -> str:
     """Layers are boxes, tensors from outside ellipses; an edge carries the shape that flows along it.
 
     Without nodes it is the 42 characters that the real framework gives (evidence.md G).
     """
-    nodes = list(nodes)
-    made_by = producers(nodes)
-    number = {id(node): i for i, node in enumerate(nodes, 1)}
+    numbering = graph.numbering()
     lines, drawn = [], set()
-    for node in nodes:
-        lines.append(f'  n{number[id(node)]} [label="{_layer_text(node)}" shape=box];')
+    for node in graph.nodes:
+        lines.append(f'  {numbering.node(node)} [label="{_layer_text(node)}" shape=box];')
         for cell in node.reads:
-            style = " style=dashed" if id(cell) in stopped else ""
-            if id(cell) in made_by:
-                tail = f"n{number[id(made_by[id(cell)])]}"
-            else:
-                tail = f"t{cell.tensor_id}"
-                if tail not in drawn:
-                    drawn.add(tail)
-                    lines.append(f'  {tail} [label="{_escape(cell.label)}" shape=ellipse];')
-            lines.append(f'  {tail} -> n{number[id(node)]} [label="{_shape(cell)}"{style}];')
+            style = " style=dashed" if id(cell) in graph.stopped else ""
+            tail = numbering.origin(cell)
+            if numbering.maker(cell) is None and tail not in drawn:
+                drawn.add(tail)
+                lines.append(f'  {tail} [label="{_escape(cell.label)}" shape=ellipse];')
+            lines.append(f'  {tail} -> {numbering.node(node)} [label="{_shape(cell)}"{style}];')
     return "\n".join(["digraph MLCGraph {", " node [style=filled];", *lines, "}"])
 
 

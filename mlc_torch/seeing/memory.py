@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from mlc_torch.engine.captured import Captured
-from mlc_torch.engine.session import Session
 from mlc_torch.nodes.node import unique_layers
+from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.table import Table, in_bytes
-
-if TYPE_CHECKING:
-    from mlc_torch.running.executable import ExecutableGraph
 
 
 class Memory(Table):
@@ -24,8 +21,8 @@ class Memory(Table):
     ``executeForward`` and ``executeGradient`` of a graph that runs plain is not seen.
     """
 
-    def __init__(self, graph: ExecutableGraph) -> None:
-        place = graph._device.torch_device if graph._device is not None else None
+    def __init__(self, graph: GraphFacts) -> None:
+        place = graph.device
         seen: set[tuple[torch.device, int]] = set()
         self.bytes = {purpose: _claim(tensors, place, seen) for purpose, tensors in _holdings(graph).items()}
         """Purpose to bytes, in the order of the table."""
@@ -35,15 +32,14 @@ class Memory(Table):
         rows = [(purpose, f"{count:,}", in_bytes(count)) for purpose, count in self.bytes.items()]
         rows.append(("total", f"{self.total:,}", in_bytes(self.total)))
         where = f"on {place}" if place is not None else "not compiled"
-        super().__init__(f"{type(graph).__name__}, {where}", ("memory for", "bytes", ""), rows, (), ("bytes", ""))
+        super().__init__(f"{graph.title}, {where}", ("memory for", "bytes", ""), rows, (), ("bytes", ""))
 
     def __getitem__(self, purpose: str) -> int:
         return self.bytes[purpose]
 
 
-def _holdings(graph: ExecutableGraph) -> dict[str, Iterable[Any]]:
-    layers = unique_layers(graph._all_nodes())
-    sessions = _sessions(graph)
+def _holdings(graph: GraphFacts) -> dict[str, Iterable[Any]]:
+    layers, sessions = unique_layers(graph.nodes), graph.sessions
     plans = [session.plan for session in sessions]
     trained = [item.cell for plan in plans for item in plan.trained]
     parameters = [use.cell for layer in layers for use in layer.parameter_uses]
@@ -57,12 +53,6 @@ def _holdings(graph: ExecutableGraph) -> dict[str, Iterable[Any]]:
         "results": [c.value for plan in plans for c in plan.cells[plan.fed_count + plan.constant_count :]],
         "workspace": _inside(sessions, set()),
     }
-
-
-def _sessions(graph: ExecutableGraph) -> list[Session]:
-    last = getattr(graph, "_last", None)  # outlives a change of the graph, so that its gradients can be read
-    found = [*graph._sessions.values(), *([last] if last is not None else [])]
-    return list({id(s): s for s in found}.values())
 
 
 def _claim(tensors: Iterable[Any], place: torch.device | None, seen: set[tuple[torch.device, int]]) -> int:
@@ -95,14 +85,14 @@ def _inside(thing: Any, met: set[int]) -> Iterator[torch.Tensor]:
     elif isinstance(thing, FunctionType):
         parts = [cell.cell_contents for cell in thing.__closure__ or ()]
     elif type(thing).__module__.startswith("mlc_torch.engine."):
-        parts = getattr(thing, "__dict__", {}).values()
+        parts = vars(thing).values() if hasattr(thing, "__dict__") else ()
     for part in parts:
         yield from _inside(part, met)
 
 
-def _pools(graph: ExecutableGraph) -> set[tuple[int, int]]:
-    gears = [gear for session in _sessions(graph) for gear in (session.gear, *session._gears.values())]
-    return {tuple(gear._pool) for gear in gears if isinstance(gear, Captured)}  # type: ignore[misc]
+def _pools(graph: GraphFacts) -> set[tuple[int, int]]:
+    gears = [gear for session in graph.sessions for gear in (session.gear, *session.gears())]
+    return {gear.pool for gear in gears if isinstance(gear, Captured)}
 
 
 def _idle(pool: tuple[int, int]) -> int:

@@ -3,76 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.nodes.node import Node, producers
+from mlc_torch.nodes.node import Node
 from mlc_torch.seeing import picture_dot, picture_svg
+from mlc_torch.seeing.boxes import Box, Edge, Picture
+from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.tensor import TensorState
-
-if TYPE_CHECKING:
-    from mlc_torch.graph.graph import MLCGraph
 
 _LONGEST = 34
 RENDERED = ("svg", "png", "pdf")
 _WAYS_OUT = "install Graphviz (https://graphviz.org), or the pure-Python layout: pip install 'mlc_torch[viz]'"
 
 
-@dataclass(frozen=True)
-class Box:
-    """A layer, or a tensor at the border of the graph."""
-
-    key: str
-    kind: str
-    """``layer``, ``loss``, ``input``, ``label``, ``constant`` or ``output``."""
-    title: str
-    details: tuple[str, ...]
-    hint: str
-    """What a mouse over the box shows."""
-
-
-@dataclass(frozen=True)
-class Edge:
-    """A tensor on its way from one box to another."""
-
-    tail: str
-    head: str
-    shape: str
-    stopped: bool
-    """Whether no gradient flows back here."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    boxes: tuple[Box, ...]
-    edges: tuple[Edge, ...]
-
-
-def picture_of(graph: MLCGraph) -> Picture:
+def picture_of(graph: GraphFacts) -> Picture:
     """Boxes and edges in the order of the nodes."""
-    nodes = graph._all_nodes()
-    names, stopped = graph._names(), graph._stopped_cells()
-    number = {id(node): i for i, node in enumerate(nodes, 1)}
-    made_by = producers(nodes)
+    names, numbering = graph.names(), graph.numbering()
     boxes: dict[str, Box] = {}
     edges: list[Edge] = []
-    for node in nodes:
-        here = f"n{number[id(node)]}"
+    for node in graph.nodes:
+        here = numbering.node(node)
         for cell in node.reads:
-            if id(cell) in made_by:
-                tail = f"n{number[id(made_by[id(cell)])]}"
-            else:
-                tail = f"t{cell.tensor_id}"
-                if tail not in boxes:
-                    boxes[tail] = _outer(tail, cell, node, *names.get(id(cell), ("", "")))
-            edges.append(Edge(tail, here, shape_text(cell), id(cell) in stopped))
-        boxes[here] = _inner(here, node, graph._is_loss(node.layer))
-    for cell, name in _outputs(nodes, names):
+            tail = numbering.origin(cell)
+            if numbering.maker(cell) is None and tail not in boxes:
+                boxes[tail] = _outer(tail, cell, node, *names.get(id(cell), ("", "")))
+            edges.append(Edge(tail, here, shape_text(cell), id(cell) in graph.stopped))
+        boxes[here] = _inner(here, node, graph.is_loss(node.layer))
+    for cell, name in _outputs(graph.nodes, names):
         key = f"o{cell.tensor_id}"
         boxes[key] = Box(key, "output", name, (shape_text(cell),), f"output {cell.label}, {_type(cell)}")
-        edges.append(Edge(f"n{number[id(made_by[id(cell)])]}", key, shape_text(cell), False))
+        edges.append(Edge(numbering.origin(cell), key, shape_text(cell), False))
     return Picture(tuple(boxes.values()), tuple(edges))
 
 
@@ -119,7 +80,7 @@ def _type(cell: TensorState) -> str:
     return f"{list(cell.shape)} {cell.descriptor.dataType.name}"
 
 
-def draw(graph: MLCGraph, path: str | Path) -> Path:
+def draw(graph: GraphFacts, path: str | Path) -> Path:
     """Write the picture; the suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``."""
     path = Path(path)
     suffix = path.suffix.lower().removeprefix(".")
@@ -138,7 +99,7 @@ def draw(graph: MLCGraph, path: str | Path) -> Path:
     return path
 
 
-def svg(graph: MLCGraph) -> str | None:
+def svg(graph: GraphFacts) -> str | None:
     """The picture for a notebook, or ``None`` where nothing can lay it out."""
     picture = picture_of(graph)
     if not picture.boxes:

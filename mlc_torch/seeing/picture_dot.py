@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mlc_torch.seeing.picture import Box, Edge, Picture
+from mlc_torch.seeing.boxes import Box, Edge, Picture
 
 FONT = "Helvetica,Arial,sans-serif"
 FILL = {

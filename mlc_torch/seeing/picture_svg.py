@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mlc_torch.seeing.boxes import Box, Edge, Picture
 from mlc_torch.seeing.picture_dot import FAINT, FILL, FLOW, INK, LINE, printable
-
-if TYPE_CHECKING:
-    from mlc_torch.seeing.picture import Box, Edge, Picture
 
 _TITLE, _SMALL = 13.0, 10.0
 _LEADING, _PAD_X, _PAD_Y = 15.0, 14.0, 9.0

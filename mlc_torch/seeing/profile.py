@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity
 
 from mlc_torch.engine.plain import MARK
 from mlc_torch.enums import MLCExecutionOptions
+from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.table import Table, in_seconds
 
-if TYPE_CHECKING:
-    from mlc_torch.running.executable import ExecutableGraph
-
-"""The engine names each layer's work by this and its label."""
 _BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
 _BACKWARD = "autograd::engine::evaluate_function"
 
@@ -44,9 +41,9 @@ class Profile(Table):
     The graph runs module by module meanwhile: shares tell where the time goes, the sum is more than a fast gear takes.
     """
 
-    def __init__(self, graph: ExecutableGraph) -> None:
+    def __init__(self, facts: Callable[[], GraphFacts], force_options: Callable[[int], None]) -> None:
         super().__init__("profiling has not ended", (), ())
-        self._graph = graph
+        self._facts, self._force_options = facts, force_options
         self._profiler: Any = None
         self._ended = False
         self.layers: list[Row] = []
@@ -68,18 +65,19 @@ class Profile(Table):
     def __enter__(self) -> Profile:
         if self._profiler is not None:
             raise RuntimeError("a profile is made once; call profile() again for another")
-        if self._graph._forced_options:
-            raise RuntimeError("this graph is being profiled already")
-        device = self._graph._device
-        self._place = device.torch_device if device is not None else torch.device("cpu")
+        self._place = self._facts().device or torch.device("cpu")
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._place.type == "cuda" else [])]
-        self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
-        self._profiler.__enter__()
-        self._graph._forced_options = _BY_LAYER
+        self._force_options(_BY_LAYER)
+        try:
+            self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
+            self._profiler.__enter__()
+        except BaseException:
+            self._force_options(0)
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._graph._forced_options = 0
+        self._force_options(0)
         if self._place.type == "cuda":
             torch.cuda.synchronize(self._place)
         self._profiler.__exit__(*error)
@@ -87,18 +85,16 @@ class Profile(Table):
         self._fill()
 
     def _fill(self) -> None:
-        device = self._place
+        device, graph = self._place, self._facts()
         rows = [
             Row(i, type(node.layer).__name__, node.layer.label or type(node.layer).__name__)
-            for i, node in enumerate(self._graph._all_nodes(), 1)
+            for i, node in enumerate(graph.nodes, 1)
         ]
         on_gpu = device.type == "cuda"
         self.elsewhere = _add_up(list(self._profiler.events()), rows, on_gpu)
         self.layers = [row for row in rows if row.calls]
         total = self.total or 1.0
-        self.title = f"{type(self._graph).__name__} on {device}: {in_seconds(self.total)}" + (
-            " (GPU time)" if on_gpu else ""
-        )
+        self.title = f"{graph.title} on {device}: {in_seconds(self.total)}" + (" (GPU time)" if on_gpu else "")
         self.headers = ("#", "layer", "label", "calls", "forward", "backward", "total", "share")
         self._right = [h not in ("layer", "label") for h in self.headers]
         self.rows = [

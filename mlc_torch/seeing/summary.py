@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 from mlc_torch.engine.session import Session
-from mlc_torch.nodes.node import Node, producers, unique_layers
+from mlc_torch.nodes.node import Node, unique_layers
+from mlc_torch.seeing.facts import GraphFacts, Numbering
 from mlc_torch.seeing.table import Table, in_bytes
 from mlc_torch.tensor import TensorState
-
-if TYPE_CHECKING:
-    from mlc_torch.graph.graph import MLCGraph
 
 _HEADERS = ("#", "layer", "label", "sources", "result", "parameters", "result bytes")
 _NUMBERS = ("#", "parameters", "result bytes")
@@ -21,13 +18,13 @@ _NUMBERS = ("#", "parameters", "result bytes")
 class Summary(Table):
     """What ``summary()`` gives: ``str()`` is the table, and these are the numbers in it."""
 
-    def __init__(self, graph: MLCGraph) -> None:
-        nodes = graph._all_nodes()
+    def __init__(self, graph: GraphFacts) -> None:
+        nodes = graph.nodes
         layers = unique_layers(nodes)
         cells = {id(use.cell): use.cell for layer in layers for use in layer.parameter_uses}
         buffers = {id(c): c for layer in layers for c in layer.buffer_cells if id(c) not in cells}
         results = [c for node in nodes for c in node.results]
-        session = _session(graph)
+        session = graph.session
         self.parameters = sum(map(elements, cells.values()))
         """The elements of all parameters; a tensor that several layers use counts once."""
         self.trained: int | None = None
@@ -38,7 +35,7 @@ class Summary(Table):
         size = in_bytes(sum(c.descriptor.nbytes for c in cells.values()))
         text = f"{self.parameters:,} ({size})"
         if session is not None and session.plan.trained:
-            updates = getattr(graph, "_optimizer", None) is not None
+            updates = graph.optimizer is not None
             self.trained = sum(
                 elements(t.cell) for t in session.plan.trained if updates and t.updated and id(t.cell) in cells
             )
@@ -51,27 +48,24 @@ class Summary(Table):
             )
         notes.append(("results", f"{len(results)} ({in_bytes(self.result_bytes)})"))
         notes += _declared(graph)
-        notes += [("loss", repr(layer)) for layer in layers if graph._is_loss(layer)]
+        notes += [("loss", repr(layer)) for layer in layers if graph.is_loss(layer)]
         notes += _training(graph, session)
-        device = graph._device
-        notes.append(("device", "none yet" if device is None else str(device.torch_device)))
+        notes.append(("device", "none yet" if graph.device is None else str(graph.device)))
         notes.append(("gear", f"{self.gear}: {self.why}" if self.why else self.gear))
         count = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
-        rows = _rows(nodes, graph._names())
-        super().__init__(f"{type(graph).__name__}: {count}", _HEADERS, rows, notes, _NUMBERS)
+        rows = _rows(nodes, graph.names(), graph.numbering())
+        super().__init__(f"{graph.title}: {count}", _HEADERS, rows, notes, _NUMBERS)
 
 
-def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]]) -> list[tuple[str, ...]]:
-    number = {id(node): i for i, node in enumerate(nodes, 1)}
-    made_by = producers(nodes)
+def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]], numbering: Numbering) -> list[tuple[str, ...]]:
     first: dict[int, int] = {}
 
     def source(cell: TensorState) -> str:
-        node = made_by.get(id(cell))
+        node = numbering.maker(cell)
         if node is None:
             return names[id(cell)][1] if id(cell) in names else cell.label
         part = f".{[id(c) for c in node.results].index(id(cell))}" if len(node.results) > 1 else ""
-        return f"#{number[id(node)]}{part}"
+        return f"#{numbering.of(node)}{part}"
 
     rows: list[tuple[str, ...]] = []
     for i, node in enumerate(nodes, 1):
@@ -97,51 +91,36 @@ def elements(cell: TensorState) -> int:
     return math.prod(cell.shape)
 
 
-def _declared(graph: MLCGraph) -> list[tuple[str, str]]:
+def _declared(graph: GraphFacts) -> list[tuple[str, str]]:
     """Inputs, labels and outputs under the names they were declared by."""
     found: dict[str, list[str]] = {}
-    cells = {id(c): c for node in graph._all_nodes() for c in (*node.reads, *node.results)}
-    for key, (kind, name) in graph._names().items():
-        cell = cells.get(key)
-        shape = f"{list(cell.shape)} {cell.descriptor.dataType.name}" if cell is not None else "(no node reads it)"
+    used = {id(c) for node in graph.nodes for c in (*node.reads, *node.results)}
+    for kind, name, cell in graph.declared:
+        shape = f"{list(cell.shape)} {cell.descriptor.dataType.name}" if id(cell) in used else "(no node reads it)"
         found.setdefault(f"{kind}s", []).append(f"{name} {shape}")
     return [(kind, ", ".join(texts)) for kind, texts in found.items()]
 
 
-def _training(graph: Any, session: Session | None) -> list[tuple[str, str]]:
+def _training(graph: GraphFacts, session: Session | None) -> list[tuple[str, str]]:
     notes = []
     if session is not None:
         own = [t.cell.label for t in session.plan.trained if t.slot is not None]
         if own:
             notes.append(("trained inputs", ", ".join(own)))
-    optimizer = getattr(graph, "_optimizer", None)
+    optimizer = graph.optimizer
     if optimizer is not None:
         notes.append(("optimizer", f"{type(optimizer).__name__}, learning rate {optimizer.learningRate:g}"))
     return notes
 
 
-def _session(graph: Any) -> Session | None:
-    """The session that the next execute uses, where it is there already."""
-    return getattr(graph, "_sessions", {}).get("")
-
-
-def _gear(graph: Any, session: Session | None) -> tuple[str, str]:
+def _gear(graph: GraphFacts, session: Session | None) -> tuple[str, str]:
     """Which gear runs the graph, and why that one."""
-    if not hasattr(graph, "_sessions"):
-        return "none", "an MLCGraph only records; make a training or an inference graph of it"
-    if graph._options is None:
-        return "none", "not compiled"
     if session is None:
-        missing = graph._missing()
-        return (
-            "none",
-            missing if missing is not None else "chosen anew at the next execute, since the graph has changed",
-        )
+        return "none", graph.idle
     why = session.why_plain()
     if why is not None:
         return "plain", why
-    if session.prepared is not None and session.why_plain() is None:
-        return session.prepared.name, session.prepared.why
-    if session.gear is None:
+    gear = session.prepared or session.gear
+    if gear is None:
         return "none", "chosen at the next execute, when linked graphs have run"
-    return session.gear.name, session.gear.why
+    return gear.name, gear.why

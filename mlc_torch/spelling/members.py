@@ -7,41 +7,22 @@ function that implements it::
     def _create(cls, shape): ...
 
 From the declaration come the Swift call (chosen by labels), the selector call, ``help()``, the stubs and the coverage
-report. A call passes one *door*: it converts the arguments and turns a refusal into the answer Swift would give.
+report. Every call passes one *door* (``door.py``).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 from mlc_torch.refusals import MLCRefusal, answer
-from mlc_torch.spelling.arguments import Converter, converter, describe
+from mlc_torch.spelling.arguments import converter, describe
+from mlc_torch.spelling.declaration import Declaration
+from mlc_torch.spelling.door import Door, make_door
 from mlc_torch.spelling.signature import Signature, parse, parse_selector, selector_name
 
-
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """One spelling of one method or initializer, and the function that stands behind it."""
-
-    signature: Signature
-    selector: str | None
-    function: Callable[..., Any] = field(repr=False)
-    ours: bool = False
-    fixed: dict[str, Any] = field(default_factory=dict, repr=False)
-
-    @property
-    def binds_class(self) -> bool:
-        return self.signature.is_init or self.signature.static
-
-    @property
-    def on_refusal(self) -> Any:
-        returns = self.signature.returns
-        if returns == "Bool":
-            return False
-        return [] if returns.startswith("[") and not returns.endswith("?") else None
+_NO_LABELS: dict[str, Any] = {}
 
 
 def declare(
@@ -62,16 +43,6 @@ def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
     """Declare a selector that has no Swift spelling: ``"+ poolingWithType: MLCPoolingType, kernelSize: Int -> Self"``."""
     signature, selector = parse_selector(text)
     return _declares(signature, selector, False, fixed)
-
-
-def has_quick_way(function: Callable) -> Callable:
-    """Mark a member whose object may hold, in ``_quick``, a way past the door for calls that ask for nothing special.
-
-    It stands there under the member's Swift name, is given the arguments as they came and answers ``NotImplemented`` where
-    the door has to be used after all.
-    """
-    function.__quick__ = True  # type: ignore[attr-defined]
-    return function
 
 
 def _declares(
@@ -169,58 +140,19 @@ class static_prop(prop):
         return value
 
 
-Conversions = tuple[tuple[str, str, Converter], ...]
-"""For each keyword of a call: itself, the Python parameter it fills, its converter."""
-
-
-def conversions_for(declaration: Declaration, keywords: tuple[str, ...]) -> Conversions:
-    params = {p.keyword: p for p in declaration.signature.params}
-    return tuple((k, params[k].name, converter(params[k].type)) for k in keywords)
-
-
-def enter(declaration: Declaration, target: Any, conversions: Conversions, given: dict[str, Any]) -> Any:
-    """The door: convert, call, and answer a refusal."""
-    try:
-        return declaration.function(
-            target, **declaration.fixed, **{name: convert(given[key]) for key, name, convert in conversions}
-        )
-    except MLCRefusal as why:
-        return answer(why, member_name(target, declaration.signature), declaration.on_refusal)
-    except TypeError:
-        _explain_type_error(declaration, target, conversions, given)
-        raise
-
-
-def _explain_type_error(declaration: Declaration, target: Any, conversions: Conversions, given: dict[str, Any]) -> None:
-    """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
-    for key, name, convert in conversions:
-        try:
-            convert(given[key])
-        except MLCRefusal:
-            continue
-        except TypeError as expected:
-            who, which = member_name(target, declaration.signature), name if key == "_" else key
-            raise TypeError(f"{who}: argument {which!r} expects {expected}, got {describe(given[key])}") from None
-
-
-def member_name(target: Any, signature: Signature) -> str:
-    """Who is speaking: ``MLCGraph.node(with:source:)``, ``MLCReshapeLayer(shape:)``, by selector if there is no more."""
-    owner = target.__name__ if isinstance(target, type) else type(target).__name__
-    if not signature.swift:
-        return f"{owner}.{''.join(f'{p.label}:' for p in signature.params) or signature.name}"
-    return f"{owner}{signature.labels.removeprefix('init')}" if signature.is_init else f"{owner}.{signature.labels}"
-
-
 def selector_method(declaration: Declaration) -> Any:
     """The member as PyObjC spells it: positional arguments, in order."""
     signature = declaration.signature
-    conversions = conversions_for(declaration, signature.keywords)
-    keywords, name = signature.keywords, selector_name(declaration.selector or "")
+    count, name = len(signature.params), selector_name(declaration.selector or "")
+    door: Door | None = None
 
     def call(target: Any, *args: Any) -> Any:
-        if len(args) != len(keywords):
-            raise TypeError(f"{name} takes {len(keywords)} arguments, got {len(args)}")
-        return enter(declaration, target, conversions, dict(zip(keywords, args, strict=True)))
+        nonlocal door
+        if len(args) != count:
+            raise TypeError(f"{name} takes {count} arguments, got {len(args)}")
+        if door is None:
+            door = make_door(declaration, signature.keywords, ())
+        return door(target, args, _NO_LABELS)
 
     call.__name__ = name
     call.__qualname__ = name

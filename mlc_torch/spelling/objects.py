@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlc_torch.refusals import MLCRefusal, answer, unwrap
 from mlc_torch.spelling.arguments import CLASSES
-from mlc_torch.spelling.members import Declaration, prop, selector_method, static_prop
+from mlc_torch.spelling.declaration import Declaration
+from mlc_torch.spelling.members import prop, selector_method, static_prop
 from mlc_torch.spelling.overloads import Overloads, documentation, swift_method
 from mlc_torch.spelling.signature import selector_name
 

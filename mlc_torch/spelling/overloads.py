@@ -10,13 +10,11 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
-from mlc_torch.spelling.members import Conversions, Declaration, conversions_for, enter
+from mlc_torch.spelling.declaration import Declaration
+from mlc_torch.spelling.door import Door, make_door
 
 _REMEMBERED = 256
 """How many spellings of one name (orders of keywords) are remembered."""
-
-Choice = tuple[Declaration, Conversions, tuple[str, ...]]
-"""The member that a call means, how its arguments are converted, and the labels that its unlabelled arguments fill."""
 
 
 class Overloads:
@@ -25,7 +23,7 @@ class Overloads:
     def __init__(self, owner: str, name: str, declarations: list[Declaration]) -> None:
         self.owner, self.name = owner, name
         self.declarations = declarations
-        self._chosen: dict[tuple[int, tuple[str, ...]], Choice] = {}
+        self.doors: dict[tuple[int, tuple[str, ...]], Door] = {}
         seen: dict[frozenset[str], Declaration] = {}
         for declaration in declarations:
             labels = frozenset(declaration.signature.keywords)
@@ -38,15 +36,12 @@ class Overloads:
 
     def __call__(self, target: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
         key = (len(args), tuple(given))
-        found = self._chosen.get(key)
-        if found is None:
-            found = self._choose(len(args), tuple(given))
-            if len(self._chosen) < _REMEMBERED:
-                self._chosen[key] = found
-        declaration, conversions, positional = found
-        if args:
-            given = {**given, **dict(zip(positional, args, strict=True))}
-        return enter(declaration, target, conversions, given)
+        door = self.doors.get(key)
+        if door is None:
+            door = self._door(*key)
+            if len(self.doors) < _REMEMBERED:
+                self.doors[key] = door
+        return door(target, args, given)
 
     def fit(self, count: int, keywords: tuple[str, ...]) -> list[tuple[Declaration, tuple[str, ...]]]:
         """The members that can be called so, each with the labels that its unlabelled arguments fill."""
@@ -63,12 +58,12 @@ class Overloads:
                 fits.append((declaration, positional))
         return fits
 
-    def _choose(self, count: int, keywords: tuple[str, ...]) -> Choice:
+    def _door(self, count: int, keywords: tuple[str, ...]) -> Door:
         fits = self.fit(count, keywords)
         if not fits:
             raise TypeError(self._no_such(count, keywords))
         declaration, positional = min(fits, key=lambda fit: len(fit[0].signature.params))
-        return declaration, conversions_for(declaration, positional + keywords), positional
+        return make_door(declaration, positional, keywords)
 
     def _no_such(self, count: int, keywords: tuple[str, ...]) -> str:
         given = ", ".join(["(unlabelled)"] * count + [f"{k}=" for k in keywords])
@@ -109,20 +104,11 @@ def spell_call(declaration: Declaration) -> str:
 
 def swift_method(overloads: Overloads) -> Callable[..., Any]:
     """The function that a class carries under the Swift name."""
-    name = overloads.name
-    if any(hasattr(d.function, "__quick__") for d in overloads.declarations):
+    name, doors = overloads.name, overloads.doors
 
-        def call(target: Any, /, *args: Any, **given: Any) -> Any:
-            quick = target._quick.get(name)
-            if quick is not None:
-                answer = quick(args, given)
-                if answer is not NotImplemented:
-                    return answer
-            return overloads(target, args, given)
-    else:
-
-        def call(target: Any, /, *args: Any, **given: Any) -> Any:
-            return overloads(target, args, given)
+    def call(target: Any, /, *args: Any, **given: Any) -> Any:
+        door = doors.get((len(args), tuple(given)))
+        return overloads(target, args, given) if door is None else door(target, args, given)
 
     call.__name__ = name
     call.__qualname__ = f"{overloads.owner}.{name}"

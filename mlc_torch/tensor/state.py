@@ -23,10 +23,24 @@ if TYPE_CHECKING:
     from mlc_torch.tensor.tensor import MLCTensor
 
 _ids = itertools.count()
-_changes = itertools.count(1)
-_newest_change = 0
+
 
 View = Callable[[torch.Tensor], torch.Tensor]
+
+
+class _Changes:
+    """Counts whenever a tensor gets a handle or moves, so that compiled graphs see in one look that nothing happened."""
+
+    __slots__ = ("_count", "newest")
+
+    def __init__(self) -> None:
+        self._count, self.newest = itertools.count(1), 0
+
+    def note(self) -> None:
+        self.newest = next(self._count)
+
+
+changes = _Changes()
 
 
 class TensorState:
@@ -48,6 +62,7 @@ class TensorState:
         "tensor_id",
         "value",
         "version",
+        "why_empty",
     )
 
     def __init__(self, descriptor: MLCTensorDescriptor, host: MLCTensorData | None = None) -> None:
@@ -62,6 +77,8 @@ class TensorState:
         self.optimizer_data: list[MLCTensorData] = []
         self.optimizer_device_data: list[Any] = []
         self.version = 0
+        self.why_empty: str | None = None
+        """Why nothing can be read of it now, where that needs saying."""
         self._handle: weakref.ref[MLCTensor] | None = None
         self._views: list[tuple[weakref.ref[torch.Tensor], View]] = []
 
@@ -72,12 +89,12 @@ class TensorState:
     def held_by(self, handle: MLCTensor) -> None:
         """``handle`` is how programs see this tensor from now on."""
         self._handle = weakref.ref(handle)
-        _note_change()
+        changes.note()
 
     def changed(self) -> None:
         """What compiled graphs know of this tensor is out of date: its memory, its optimizer state, its updating."""
         self.version += 1
-        _note_change()
+        changes.note()
 
     # Host memory
 
@@ -151,7 +168,15 @@ class TensorState:
 
     def publish(self, value: torch.Tensor, device: MLCDevice) -> None:
         """A graph computed this tensor."""
-        self.value, self.device, self.snapshot = value, device, None
+        self.value, self.device, self.snapshot, self.why_empty = value, device, None, None
+
+    def empty(self, why: str) -> None:
+        """Nothing can be read of this tensor, and here is why."""
+        self.value, self.snapshot, self.why_empty = None, None, why
+
+    def forget_optimizer_state(self) -> None:
+        """The next optimizer starts without state, unless some is bound."""
+        self.optimizer_device_data = []
 
     def frozen(self, value: torch.Tensor | None) -> TensorState:
         """This tensor with a value that later work does not change: the same ID and label, memory of its own."""
@@ -182,6 +207,8 @@ class TensorState:
     def download(self) -> None:
         """Bring the device's value back into host memory."""
         if self.value is None:
+            if self.host is None and self.why_empty is not None:
+                refuse(self.why_empty)
             return
         if self.host is None:
             self.snapshot = host_bytes(self.value)
@@ -209,16 +236,6 @@ class TensorState:
         target[:length] = source[:length]
 
 
-def _note_change() -> None:
-    global _newest_change
-    _newest_change = next(_changes)
-
-
-def newest_change() -> int:
-    """Goes up whenever a tensor gets a handle or moves, so that compiled graphs see in one look that nothing happened."""
-    return _newest_change
-
-
 def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy of host memory on ``device``. The memory has been read when this returns, also where the copy is queued."""
     if device.type != "cuda" or view.device.type != "cpu":
@@ -230,7 +247,9 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def host_bytes(value: torch.Tensor) -> memoryview:
     """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere."""
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data.toreadonly()
+    if not value.is_cpu or not value.is_contiguous() or value.requires_grad:
+        value = value.detach().cpu().contiguous()
+    return value.numpy().data.cast("B").toreadonly()
 
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62

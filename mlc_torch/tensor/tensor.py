@@ -90,9 +90,9 @@ class MLCTensor(MLCObject):
     @classmethod
     def _of(cls, cell: TensorState) -> MLCTensor:
         """The handle of ``cell``: the one somebody holds, or a new one."""
-        known = cell.handle()
-        if known is not None:
-            return known
+        known = cell._handle
+        if known is not None and (held := known()) is not None:
+            return held
         made = cls._make(cell=cell)
         cell.held_by(made)
         return made

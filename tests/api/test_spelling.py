@@ -387,7 +387,7 @@ def test_dispatch_costs_microseconds():
 
 
 def test_the_memory_of_chosen_overloads_is_bounded():
-    chosen = mlc_torch.MLCTensor.__initializers__._chosen
+    chosen = mlc_torch.MLCTensor.__initializers__.doors
     assert len(chosen) <= 256
     before = len(gc.get_objects())
     for _ in range(100):

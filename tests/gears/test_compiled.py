@@ -12,8 +12,10 @@ from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.gear import Gear
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.interop import TorchLayer
+from mlc_torch.running.state import Variant
 from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
 from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
 from tests.graph.programs import array, data, dense, placeholder
@@ -39,7 +41,7 @@ def no_silent_fallback(request, caplog):
 def test_three_phases_and_the_summary():
     network = perceptron()
     graph = training_graph(network, MLCDevice.cpu(), use_inductor=True)
-    assert graph._ready().prepared.name == "compiled"
+    assert graph._session(Variant.whole).prepared.name == "compiled"
     assert "compiled" in str(graph.summary())
     step(graph, batch(network, 0))
 
@@ -52,8 +54,8 @@ def test_without_a_compiler_the_graph_runs_all_the_same(caplog, monkeypatch):
     network = perceptron()
     graph = training_graph(network, MLCDevice.cpu(), use_inductor=True)
     step(graph, batch(network, 0))
-    assert graph._last.gear.name == "planned"
-    assert "no C++ compiler" in graph._last.gear.why
+    assert graph._runs.last.gear.name == "planned"
+    assert "no C++ compiler" in graph._runs.last.gear.why
     assert "no C++ compiler" in caplog.text
 
 
@@ -68,7 +70,7 @@ def test_the_reason_is_named_where_cudnn_cannot_be_traced_all_the_same(monkeypat
     network = perceptron()
     graph = training_graph(network, MLCDevice.cpu(), use_inductor=True)
     step(graph, batch(network, 0))
-    assert "cannot trace cuDNN's LSTM" in graph._last.gear.why
+    assert "cannot trace cuDNN's LSTM" in graph._runs.last.gear.why
 
 
 @pytest.mark.parametrize("layers", [1, 2])
@@ -88,7 +90,7 @@ def test_an_inference_with_nothing_to_fuse_is_left_as_it_is(layers, monkeypatch)
     for _ in range(3):
         assert graph.execute(inputsData={"x": data(values)}, batchSize=2)
         np.testing.assert_allclose(array(y), want, rtol=1e-5)
-    gear = graph._ready().prepared
+    gear = graph._session(Variant.whole).prepared
     assert (gear.name, gear.why) == (
         ("compiled", "") if layers == 2 else ("planned", "TorchInductor would have nothing to fuse")
     )
@@ -113,7 +115,7 @@ def test_a_buffer_that_changes_in_inference_goes_on_changing(monkeypatch):
     y = base.node(TorchLayer(module), source=x)
     graph = MLCInferenceGraph(graphObjects=[base])
     assert graph.addInputs({"x": x}) and graph.compile(options=[], device=MLCDevice.cpu(), use_inductor=True)
-    assert graph._ready().prepared.name == "compiled"
+    assert graph._session(Variant.whole).prepared.name == "compiled"
     for number in range(1, 5):
         assert graph.execute(inputsData={"x": data(np.ones((2, 3), np.float32))}, batchSize=2)
         np.testing.assert_array_equal(array(y), np.full((2, 3), number))
@@ -155,14 +157,14 @@ def test_records_agree_with_the_plain_gear(record, torch_device):
     case = case_of(record, torch_device)
     plan, feeds, differentiates = case.plan, case.feeds, case.differentiates
     exact = in_float64(case, record.training)
-    plain = Plain(plan, record.training, differentiates)
+    plain = Plain(plan, Mode.of(record.training, differentiates))
     gear: Gear
     try:
-        gear = inner = Compiled(plan, feeds, (), (), record.training, differentiates)
+        gear = inner = Compiled(plan, feeds, (), (), Mode.of(record.training, differentiates))
     except Exception as error:
         if torch_device.type != "cuda" or not any(words in str(error) for words in _NOT_FOR_TRITON):
             raise
-        inner = Plain(plan, record.training, differentiates)
+        inner = Plain(plan, Mode.of(record.training, differentiates))
     if torch_device.type == "cuda":
-        gear = Captured(plan, feeds, (), (), inner, differentiates, None)
+        gear = Captured(plan, feeds, (), (), inner, None)
     hold_to_plain(outcome(case, gear), outcome(case, plain), exact, rtol=1e-5)

@@ -16,6 +16,7 @@ from mlc_torch import (
     MLCSGDOptimizer,
     torch_private,
 )
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from tests.gears.plans import case_of
 from tests.layers.test_every_layer import records
@@ -51,7 +52,7 @@ def test_the_mode_refuses():
 def test_records_need_nothing_that_mps_lacks(record):
     case = case_of(record, torch.device("cpu"))
     with LikeMPS():
-        gear = Planned(case.plan, case.feeds, (), (), record.training, case.differentiates)
+        gear = Planned(case.plan, case.feeds, (), (), Mode.of(record.training, case.differentiates))
         gear.forward(case.feeds, ())
         if case.differentiates:
             gear.gradient(())

@@ -13,6 +13,7 @@ import torch
 
 from mlc_torch import MLCDevice, MLCGraph, MLCInferenceGraph, MLCTensor, MLCTensorData, unwrap
 from mlc_torch.interop import TorchLayer
+from mlc_torch.running.state import Variant
 from tests.gears.plans import mlc_device, no_further
 from tests.gears.training import (
     GRAPHS,
@@ -65,14 +66,14 @@ def test_each_step_from_the_plain_gear_s_state(make, torch_device):
         for graph, network in ((plain, plain_network), (fast, fast_network)):
             bind(graph, network, number, device)
             if graph is plain:
-                session = plain._ready()
+                session = plain._session(Variant.whole)
                 exact = _exact_gradients(session, [c.value for c in session.plan.cells[: session.plan.fed_count]])
             assert graph.executeForward(batchSize=0)
             assert graph.executeGradient(batchSize=0)
-        assert plain._last.gear.name == "plain"
-        assert fast._last.gear.name == ("captured" if torch_device.type == "cuda" else "planned")
+        assert plain._runs.last.gear.name == "plain"
+        assert fast._runs.last.gear.name == ("captured" if torch_device.type == "cuda" else "planned")
         whole = float(torch.linalg.vector_norm(torch.cat([g.flatten() for g in exact])))
-        for mine, theirs, true in zip(fast._last.gradients, plain._last.gradients, exact, strict=True):
+        for mine, theirs, true in zip(fast._runs.last.gradients, plain._runs.last.gradients, exact, strict=True):
             assert no_further(mine, theirs, true, whole)
         assert plain.executeOptimizerUpdate()
         assert fast.executeOptimizerUpdate()

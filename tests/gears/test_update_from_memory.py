@@ -30,13 +30,14 @@ class Recorded:
     def begin(self, number: int) -> None:
         for memory, given in zip(self.gradients, gradients(number), strict=True):
             memory.copy_(torch.from_numpy(given))
-        self.updater.begin()
+        self.updater.prepare()
 
 
 def follows(recorded: Recorded, twin, update) -> None:
     for number in range(STEPS):
         recorded.begin(number)
         update()
+        recorded.updater.count()
         twin.step(gradients(number))
         for got, want in zip(recorded.updater.params, twin.params, strict=True):
             np.testing.assert_allclose(got.numpy(), want, rtol=2e-5, atol=2e-6, err_msg=f"step {number}")
@@ -56,5 +57,5 @@ def test_the_formulas_with_numbers_in_memory(kind, preparation):
 def test_the_formulas_compiled(kind):
     settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l2", scale=0.05)
     recorded = Recorded(kind.make(descriptor(settings)))
-    recorded.updater.begin(advance=False)
+    recorded.updater.prepare()
     follows(recorded, kind.twin(starts(), settings), compiled_update(recorded.updater, recorded.gradients))

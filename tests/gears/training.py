@@ -217,7 +217,7 @@ def batch(network: Network, number: int) -> dict[str, MLCTensorData]:
 
 def bind(graph: MLCTrainingGraph, network: Network, number: int, device: MLCDevice) -> None:
     """Write a batch where the separate phases read it."""
-    labels = MLCTensor._of(graph._labels["y"])
+    labels = MLCTensor._of(graph._declared.labels["y"])
     tensors = {"x": network.source, "y": labels}
     assert graph.bindAndWriteData(batch(network, number), forInputs=tensors, to=device, synchronous=True)
 

@@ -163,7 +163,7 @@ def test_a_layer_of_another_graph_has_none():
 def test_tensors_that_nobody_asks_about_are_not_kept():
     program = regression(widths=(6, 5, 3))
     assert program.compile() and program.phases()
-    assert program.training._last.plan.wanted == () and program.training._last.wanted in ([], ())
+    assert program.training._runs.last.plan.wanted == () and program.training._runs.last.wanted in ([], ())
 
 
 @pytest.mark.parametrize("asked", ["before", "after"])
@@ -410,4 +410,4 @@ def test_gradient_tensors_that_were_let_go_are_not_filled():
         program.training.resultGradientTensors(for_=program.layers[0])
     gc.collect()
     program.training.resultGradientTensors(for_=program.layers[0])
-    assert len(program.training._pending_gradients) <= 2 and program.execute()
+    assert len(program.training._steering.pending) <= 2 and program.execute()

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from mlc_torch import MLCExecutionOptions, MLCInferenceGraph, MLCRefusal, last_refusal, strict
+from mlc_torch import MLCExecutionOptions, MLCInferenceGraph, MLCRefusal, last_refusal, strict, unwrap
 from tests.graph.programs import array, cpu, data, on, regression, values
 
 Run = MLCExecutionOptions
@@ -80,23 +80,75 @@ def test_output_buffers_are_filled_before_the_handler_runs(torch_device):
         np.testing.assert_allclose(buffer, array(plain.result), rtol=1e-4, atol=1e-5)
 
 
-def test_a_handler_that_raises_is_logged_and_nothing_else(caplog, torch_device):
+def _failing(result, error, seconds):
+    raise ZeroDivisionError("in the handler")
+
+
+def test_what_a_handler_raises_the_call_raises_and_the_step_was_made(torch_device):
     program, plain = regression(device=on(torch_device)), regression(device=on(torch_device))
     assert program.compile() and plain.compile()
-
-    def handler(result, error, seconds):
-        raise ZeroDivisionError("in the handler")
-
-    with caplog.at_level(logging.ERROR, "mlc_torch"):
-        assert program.execute(options=Run.synchronous, completionHandler=handler)
-        assert program.bind() and program.forward(options=Run.synchronous, completionHandler=handler)
-        assert program.gradient(options=Run.synchronous, completionHandler=handler)
-        assert program.update(options=Run.synchronous, completionHandler=handler)
-    raised = [r for r in caplog.records if "handler raised" in r.message]
-    assert len(raised) == 4 and all("in the handler" in str(r.exc_info[1]) for r in raised)
+    calls = [
+        lambda: program.execute(options=Run.synchronous, completionHandler=_failing),
+        lambda: program.bind() and program.forward(options=Run.synchronous, completionHandler=_failing),
+        lambda: program.gradient(options=Run.synchronous, completionHandler=_failing),
+        lambda: program.update(options=Run.synchronous, completionHandler=_failing),
+    ]
+    for call in calls:
+        with pytest.raises(ZeroDivisionError, match="in the handler"):
+            call()
     plain.step()
     plain.step()
     assert program.step() == pytest.approx(plain.step(), rel=1e-5)
+
+
+@pytest.mark.parametrize("strictly", [False, True])
+def test_a_handler_that_fails_on_a_refused_call(strictly):
+    program = regression()
+    assert program.compile()
+    with strict(strictly), pytest.raises(ZeroDivisionError) as raised:
+        program.training.executeGradient(batchSize=0, completionHandler=_failing)
+    assert isinstance(raised.value.__cause__, MLCRefusal) and "executeForward" in str(raised.value.__cause__)
+    assert last_refusal() is raised.value.__cause__
+    assert program.execute()
+
+
+def test_a_refusal_that_a_handler_raises_is_no_answer():
+    program = regression()
+    assert program.compile()
+    with pytest.raises(MLCRefusal, match="unexpectedly found None"):
+        program.execute(completionHandler=lambda result, error, seconds: unwrap(None))
+    assert program.execute()
+
+
+def test_a_lambda_with_too_few_arguments_is_a_type_error():
+    program = regression()
+    assert program.compile()
+    with pytest.raises(TypeError, match="positional argument"):
+        program.execute(completionHandler=lambda result: None)
+    assert program.execute()
+
+
+def test_on_the_completion_thread_the_next_call_raises_it_once(monkeypatch):
+    """As on a GPU: the queue is told not to wait."""
+    from mlc_torch.running.completion import CompletionQueue, wait_for_handlers
+
+    seen, queue = [], CompletionQueue()
+    monkeypatch.setattr("threading.excepthook", lambda args: seen.append(args.exc_value))
+    program = regression()
+    assert program.compile()
+    program.training._queue = queue
+    queue.finish(lambda: _failing(None, None, 0.0), wait=False)
+    queue.finish(lambda: None, wait=True)
+    assert [type(error) for error in seen] == [ZeroDivisionError]
+    weights = array(program.layers[0].weights)
+    for call in (program.execute, program.compile):
+        if call is program.compile:
+            queue.finish(lambda: _failing(None, None, 0.0), wait=False)
+            queue.finish(lambda: None, wait=True)
+        with pytest.raises(ZeroDivisionError):
+            call()
+        np.testing.assert_array_equal(array(program.layers[0].weights), weights)
+    assert program.execute() and wait_for_handlers() == []
 
 
 def test_a_handler_may_execute_the_same_graph(torch_device):

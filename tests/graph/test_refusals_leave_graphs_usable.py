@@ -127,8 +127,8 @@ def an_update_before_the_gradient(program):
 def a_user_gradient_without_data(program):
     assert program.training.allocateUserGradient(for_=program.result) is not None
     answer = program.execute()
-    program.training._user_gradients.clear()  # there is no public way to take the wish back
-    program.training._sessions.clear()
+    program.training._steering.from_user.clear()  # there is no public way to take the wish back
+    program.training._runs.sessions.clear()
     return answer
 
 
@@ -255,8 +255,8 @@ def test_a_refusal_between_steps_in_strict_mode(name):
     with strict(), pytest.raises(MLCRefusal) as raised:
         call(program)
     assert says in str(raised.value)
-    program.training._user_gradients.clear()
-    program.training._sessions.clear()
+    program.training._steering.from_user.clear()
+    program.training._runs.sessions.clear()
     assert program.step() == plain.step() and program.step() == plain.step()
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import mlc_torch as mlc
 from mlc_torch.interop import TorchLayer
+from mlc_torch.running.state import Variant
 from tests.interop.programs import DEVICES, data, device, empty, numbers, settings, squared_error
 
 RATE = 0.1
@@ -162,7 +163,7 @@ class Trained:
         return losses
 
     def gear(self) -> str:
-        return self.training._sessions[""].gear.name
+        return self.training._runs.sessions[Variant.whole].gear.name
 
 
 def first(result):

@@ -11,6 +11,7 @@ from torch import nn
 
 import mlc_torch as mlc
 from mlc_torch.interop import TorchOptimizer
+from mlc_torch.running.state import Variant
 from tests.interop.programs import (
     BATCH,
     CLASSES,
@@ -76,7 +77,7 @@ def test_it_steps_as_in_torch(make):
         assert program.step(number)
     program.agree()
     assert program.rule.timeStep == 5
-    assert program.training._sessions[""].gear.name == "planned"
+    assert program.training._runs.sessions[Variant.whole].gear.name == "planned"
     assert all(p.grad is None for p in program.module.parameters())
 
 

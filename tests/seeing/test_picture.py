@@ -53,7 +53,7 @@ def test_what_is_in_the_picture():
     graph = training(built)
     graph.stopGradient(for_=built.graph.resultTensors(for_=built.graph.layers[0]))
     graph.addOutputs({"forecast": built.result})
-    picture = picture_of(graph)
+    picture = picture_of(graph._facts())
     kinds = {box.title: box.kind for box in picture.boxes}
     assert kinds == {
         "series": "input",
@@ -79,11 +79,11 @@ def test_undeclared_tensors_and_results_have_their_colours():
     x.label = "x"
     y = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[x, filled([2, 3], 1)])
     y.label = "y"
-    assert {box.title: box.kind for box in picture_of(graph).boxes if box.title in "xy"} == {
+    assert {box.title: box.kind for box in picture_of(graph._facts()).boxes if box.title in "xy"} == {
         "x": "input",
         "y": "output",
     }
-    assert [box.kind for box in picture_of(graph).boxes].count("constant") == 1
+    assert [box.kind for box in picture_of(graph._facts()).boxes].count("constant") == 1
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -95,14 +95,14 @@ def test_the_svg_shows_every_layer_apart_from_the_others(name, without_dot, tmp_
     for layer in graph.layers:
         assert layer.label in shown and type(layer).__name__ in shown
     placed = boxes(svg)
-    assert len(placed) == len(picture_of(graph).boxes)
+    assert len(placed) == len(picture_of(graph._facts()).boxes)
     root = ET.fromstring(svg)
     width, height = float(root.get("width")), float(root.get("height"))
     for i, (left, top, right, bottom) in enumerate(placed):
         assert 0 <= left < right <= width and 0 <= top < bottom <= height
         for other in placed[:i]:
             assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
-    assert len([p for p in root.iter(f"{SVG}path") if p.get("marker-end")]) == len(picture_of(graph).edges)
+    assert len([p for p in root.iter(f"{SVG}path") if p.get("marker-end")]) == len(picture_of(graph._facts()).edges)
 
 
 def test_lines_lead_downwards_from_box_to_box(without_dot):
@@ -123,7 +123,7 @@ def test_a_stopped_gradient_is_dashed(without_dot):
     assert "stroke-dasharray" not in graph._repr_svg_()
     graph.stopGradient(for_=built.graph.resultTensors(for_=built.graph.layers[0]))
     assert graph._repr_svg_().count("stroke-dasharray") == 1
-    assert picture_dot.text(picture_of(graph)).count("style=dashed") == 1
+    assert picture_dot.text(picture_of(graph._facts())).count("style=dashed") == 1
 
 
 def test_pictures_repeat(without_dot):
@@ -185,7 +185,7 @@ def test_a_dot_that_fails_is_told(fake_dot, tmp_path, monkeypatch):
 def test_the_dot_file_names_every_box_and_edge(tmp_path):
     graph = training(residual())
     lines = graph.draw(tmp_path / "graph.dot").read_text(encoding="utf-8").splitlines()
-    picture = picture_of(graph)
+    picture = picture_of(graph._facts())
     assert sum(" -> n" in line and "[label=" in line and not line.strip().startswith("n1 [") for line in lines) >= 1
     for box in picture.boxes:
         assert sum(line.startswith(f"  {box.key} [label=<") for line in lines) == 1

@@ -88,7 +88,7 @@ def test_the_graph_trains_on_as_if_nothing_had_been():
     graph, plain = training(built), training(other)
     step(plain, other)
     graph.profile(lambda: step(graph, built))
-    assert graph._last.gear.why == "profiling layer by layer"
+    assert graph._runs.last.gear.why == "profiling layer by layer"
     for made, its in ((graph, built), (plain, other)):
         step(made, its)
     assert (graph.summary().gear, graph.summary().why) == ("planned", "")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCDevice, MLCGraph, MLCGraphCompilationOptions, MLCInferenceGraph
+from mlc_torch.running.state import Variant
 from mlc_torch.seeing.table import Table, in_bytes, in_seconds
 from tests.seeing.graphs import bare, batch_norm, data, dense, perceptron, recurrent, residual, step, training
 
@@ -119,9 +120,9 @@ def test_a_summary_changes_nothing():
     built = residual()
     graph = training(built)
     before = [use.cell.value.clone() for layer in graph.layers for use in layer.parameter_uses]
-    session = graph._sessions[""]
+    session = graph._runs.sessions[Variant.whole]
     str(graph.summary())
-    assert graph._sessions[""] is session
+    assert graph._runs.sessions[Variant.whole] is session
     after = [use.cell.value for layer in graph.layers for use in layer.parameter_uses]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 

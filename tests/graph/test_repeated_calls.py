@@ -1,4 +1,4 @@
-"""Once a graph has run, ordinary calls take a short way past the door. Nothing else about them may be different."""
+"""A call that is made again and again does little. What is different about one of them must still be seen."""
 
 from __future__ import annotations
 
@@ -33,23 +33,16 @@ from tests.graph.programs import array, cpu, data, hyper, loss, on, placeholder,
 
 @pytest.fixture
 def running():
-    """A training graph that has its short ways, and a twin that never takes them."""
+    """A training graph that has run, and a twin that is made anew before each call."""
     network, other = perceptron(), perceptron()
     graph, plain = (training_graph(n, MLCDevice.cpu()) for n in (network, other))
     step(graph, batch(network, 0))
-    _by_the_door(plain, batch(other, 0))
-    assert set(graph._quick) == {
-        "bindAndWriteData",
-        "execute",
-        "executeForward",
-        "executeGradient",
-        "executeOptimizerUpdate",
-    }
+    _anew(plain, batch(other, 0))
     return graph, network, plain, other
 
 
-def _by_the_door(graph, data):
-    graph._quick = {}
+def _anew(graph, data):
+    graph._runs.sessions.clear()
     step(graph, data)
 
 
@@ -57,22 +50,23 @@ def _same(network, other):
     return all(torch.equal(a.torch, b.torch) for a, b in zip(network.parameters, other.parameters, strict=True))
 
 
-def test_the_numbers_are_those_of_the_ordinary_way(running):
+def test_the_numbers_are_those_of_a_first_call(running):
     graph, network, plain, other = running
     for number in range(1, 6):
         step(graph, batch(network, number))
-        _by_the_door(plain, batch(other, number))
+        _anew(plain, batch(other, number))
     assert _same(network, other)
 
 
 def _tensors(graph, network):
-    return {"x": network.source, "y": type(network.source)._of(next(iter(graph._labels.values())))}
+    return {"x": network.source, "y": type(network.source)._of(next(iter(graph._declared.labels.values())))}
 
 
 def test_binding_too(running):
     graph, network, *_ = running
     tensors, given = _tensors(graph, network), batch(network, 7)
-    assert graph._quick["bindAndWriteData"]((given,), {"forInputs": tensors, "to": graph.device, "synchronous": True})
+    for _ in range(2):
+        assert graph.bindAndWriteData(given, forInputs=tensors, to=graph.device, synchronous=True)
     np.testing.assert_array_equal(array(network.source).ravel(), np.frombuffer(given["x"].bytes, np.float32))
 
 
@@ -103,7 +97,7 @@ def test_the_phases_too(running):
         tensors = _tensors(made, its)
         for number in range(3):
             if made is plain:
-                made._quick = {}
+                made._runs.sessions.clear()
             assert made.bindAndWriteData(batch(its, number), forInputs=tensors, to=made.device, synchronous=True)
             assert made.executeForward(batchSize=0)
             assert made.executeGradient(batchSize=0)
@@ -208,7 +202,7 @@ def test_a_handler_that_is_told_of_a_failure_holds_nobody_up():
     graph = MLCInferenceGraph(graphObjects=[base])
     assert graph.addInputs({"x": x}) and graph.compile(device=cpu())
     good, bad = ({"x": data(np.full((1, 3), n, np.float32))} for n in (1, 99))
-    assert graph.execute(inputsData=good, batchSize=1) and graph._quick
+    assert graph.execute(inputsData=good, batchSize=1)
     told = []
 
     def handler(result, error, seconds):
@@ -227,16 +221,15 @@ def test_a_call_that_waited_sees_what_happened_meanwhile():
 
     def work():
         program.execute()
-        quick = graph._quick["execute"]
-        graph._quick = {"execute": lambda args, given: (waits.set(), quick(args, given))[1]}
         ready.set()
         go.wait(10)
+        waits.set()
         program.execute()
 
     thread = threading.Thread(target=work)
     thread.start()
     assert ready.wait(10)
-    with graph._lock:
+    with graph._lock.held():
         go.set()
         assert waits.wait(10)
         time.sleep(0.1)  # from there it is a few lines to the lock
@@ -253,7 +246,7 @@ def test_a_result_is_that_of_the_handler_s_own_call():
     graph = MLCInferenceGraph(graphObjects=[base])
     assert graph.addInputs({"x": x}) and graph.compile(device=cpu())
     mine, theirs = ({"x": data(np.full((1, 3), n, np.float32))} for n in (1, 2))
-    assert graph.execute(inputsData=mine, batchSize=1) and graph._quick
+    assert graph.execute(inputsData=mine, batchSize=1)
     second = threading.Thread(target=lambda: others.append(graph.execute(inputsData=theirs, batchSize=1)))
 
     def handler(result, error, seconds):
@@ -317,7 +310,7 @@ def test_weights_bound_anew_are_used(running):
         array = np.full(weights.descriptor.shape, 0.01, np.float32)
         assert weights.bindAndWriteData(MLCTensorData(bytesNoCopy=array, length=array.nbytes), to=MLCDevice.cpu())
     step(graph, batch(network, 1))
-    _by_the_door(plain, batch(other, 1))
+    _anew(plain, batch(other, 1))
     assert _same(network, other)
 
 
@@ -406,7 +399,6 @@ def test_a_scalar_of_a_program_s_own_module_keeps_its_shape():
 def test_a_graph_that_is_let_go_goes_at_once():
     program = regression()
     assert program.compile() and program.execute() and program.execute()
-    assert program.training._quick
     gone = weakref.ref(program.training)
     gc.collect()
     gc.disable()

@@ -1,0 +1,66 @@
+"""Which gear runs a plan fast: recorded CUDA graphs on CUDA, generated code elsewhere, TorchInductor's where it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.plain import Plain
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.trace import NotRecordable
+from mlc_torch.engine.updater import Updater
+from mlc_torch.refusals import in_one_line, log
+
+if TYPE_CHECKING:
+    from mlc_torch.engine.compiled import Compiled
+
+
+def fast_gear(
+    plan: Plan, feeds: Tensors, constants: Tensors, mode: Mode, updater: Updater | None, use_inductor: bool
+) -> Gear:
+    """The fastest gear that this plan can run in; the plain one, with the reason, where it cannot be recorded."""
+    injected = [torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected]
+    on_device = [f.to(plan.device) for f in feeds]
+    plain = Plain(plan, mode)
+    inner: Plain | Compiled = plain
+    why = ""
+    if use_inductor:
+        inner, why = _compiled(plan, on_device, constants, injected, mode, plain)
+    try:
+        if plan.device.type == "cuda":
+            recorded = updater if updater is not None and updater.optimizer.replayable else None
+            made: Gear = Captured(plan, feeds, constants, injected, inner, recorded)
+        elif isinstance(inner, Plain):
+            made = Planned(plan, on_device, constants, injected, mode)
+        else:
+            made = inner
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being recorded, it still runs
+        why = str(error) if isinstance(error, NotRecordable) else in_one_line(error)
+        log.info("the graph runs module by module: %s", why)
+        return Plain(plan, mode, why)
+    made.why = why or made.why
+    return made
+
+
+def _compiled(
+    plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode, plain: Plain
+) -> tuple[Plain | Compiled, str]:
+    """TorchInductor's code, or the plain gear and why."""
+    from mlc_torch.engine.compiled import Compiled, has_something_to_fuse  # who asks for it pays for loading it
+
+    try:
+        if mode.differentiates or has_something_to_fuse(plan, feeds, constants):
+            return Compiled(plan, feeds, constants, injected, mode), ""
+        why = "TorchInductor would have nothing to fuse"
+        log.info("%s; the graph runs without", why)
+    except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
+        why = f"TorchInductor could not compile it: {in_one_line(error)}"
+        log.warning("%s; the graph runs without", why)
+    return plain, why

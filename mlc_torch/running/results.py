@@ -1,0 +1,55 @@
+"""What a run computed: into the tensors of the program, and into the buffers that the caller gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.engine.session import Session
+from mlc_torch.nodes.feeding import needed_bytes
+from mlc_torch.refusals import refuse
+from mlc_torch.running.completion import Targets
+from mlc_torch.running.request import Data
+from mlc_torch.tensor import TensorState
+
+
+def publish(session: Session, device: MLCDevice) -> TensorState:
+    """Give the readable tensors their values; gives the one that the handler gets."""
+    values = session.values
+    for number, cell in enumerate(session.readable):
+        value = values[number]
+        cell.publish(value if value.shape == cell.shape else into_full(cell, value, cell.value), device)
+    return session.result
+
+
+def into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None = None) -> torch.Tensor:
+    """A short batch's value in the tensor's full shape; the other samples keep what ``old`` holds, or are 0."""
+    if value.numel() == math.prod(cell.shape):
+        return value.reshape(cell.shape)
+    if old is not None and old.device == value.device and tuple(old.shape) == cell.shape:
+        full = old.clone()
+    else:
+        full = value.new_zeros(cell.shape)
+    full[tuple(slice(0, n) for n in value.shape)] = value
+    return full
+
+
+def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, batch: int) -> Targets:
+    """The caller's output buffers, checked, with the tensors that will fill them."""
+    targets = []
+    for name, data in given.items():
+        cell = declared.get(name)
+        if cell is None:
+            refuse(f"outputsData names {name!r}; addOutputs declared: {', '.join(declared) or 'nothing'}")
+        short = batch != full and cell.shape[0] == full
+        if data._length < cell.nbytes or short:
+            needed_bytes(name, cell, data, batch if short else 0)
+        if data._bytes.readonly:
+            refuse(f"the buffer for output {name!r} is read-only")
+        shape = (batch, *cell.shape[1:]) if short else cell.shape
+        view = data._views.get((cell.dtype, shape))
+        targets.append((cell, data.view(cell.dtype, shape) if view is None else view))
+    return targets

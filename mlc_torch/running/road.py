@@ -1,0 +1,129 @@
+"""The one road that every call of ``execute`` and of a phase takes: lock, run, publish, finish, tell the handler.
+
+It is fast because it does little: a small network computes for less time than a call would take that looks at everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import get_ident
+from typing import Any, NoReturn, Protocol
+
+import torch
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.graph.locks import Locks
+from mlc_torch.refusals import MLCRefusal, note
+from mlc_torch.running.clock import Clock
+from mlc_torch.running.completion import CompletionQueue, Queued, Targets, deliver, fill
+from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
+from mlc_torch.running.surroundings import undisturbed
+from mlc_torch.running.users import Users
+from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.torch_private import is_disturbed
+
+Work = Callable[[Request], tuple[TensorState | None, Targets]]
+"""What a call does under the lock: gives the handler's result, and what goes into the caller's buffers."""
+
+_CPU = torch.device("cpu")
+
+
+class Traveller(Protocol):
+    """What the road knows of a graph."""
+
+    _queue: CompletionQueue
+    _users: Users
+    _lock: Locks
+    _device: MLCDevice | None
+
+    def _broke_off(self) -> Any:
+        """A phase ended in the middle."""
+
+
+Done = tuple[TensorState | None, Clock | None, Queued | None]
+"""The handler's result, the clock of a measured call, and on a device what happens when the work is done."""
+
+
+def travel(graph: Traveller, request: Request, work: Work) -> bool:
+    """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
+    queue, handler = graph._queue, request.handler
+    if queue.failures:
+        queue.raise_failure()
+    if get_ident() not in graph._users.threads:
+        graph._users.add()
+    try:
+        result, clock, queued = graph._lock.holding(_drive, graph, request, work)
+    except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
+        _fail(graph, error, request)
+    if queued is not None:
+        return queued.finish(queue, bool(request.options & SYNCHRONOUS))
+    if handler is not None:
+        seconds = clock.seconds() if clock is not None else 0.0
+        deliver(handler, None if result is None else MLCTensor._of(result), None, seconds)
+    return True
+
+
+def _drive(graph: Traveller, request: Request, work: Work) -> Done:
+    device = graph._device.torch_device if graph._device is not None else _CPU
+    clock = Clock(device) if request.options & PROFILING else None
+    try:
+        if is_disturbed(device.type):
+            with undisturbed(device):
+                result, targets = work(request)
+        else:
+            result, targets = work(request)
+    except MLCRefusal:
+        raise
+    except BaseException:  # Ctrl-C too: the graph answers afterwards
+        graph._broke_off()
+        raise
+    if clock is not None:
+        clock.stop()
+    if device.type != "cpu":
+        return result, clock, Queued(device, result, targets, request.handler, clock)
+    for cell, target in targets:
+        fill(target, cell.value)
+    if result is not None and request.handler is not None:
+        users = graph._users
+        if request.keeps_result or (len(users.threads) > 1 and users.are_several()):
+            result = result.frozen(result.value)  # another thread may run the graph before the result is read
+    return result, clock, None
+
+
+def _fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
+    """Tell the handler, and raise: what torch could not compute as a refusal, what a program's hook raised as it is."""
+    if isinstance(error, MLCRefusal):
+        why, cause = error, None
+    elif is_torch_s(error):
+        why, cause = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}"), error
+    else:
+        raise error
+    if not why.member:
+        why.member = f"{type(graph).__name__}.{request.member}"
+    if request.handler is not None:
+        try:
+            deliver(request.handler, None, why, 0.0)
+        except Exception as raised:
+            note(why, why.member)
+            raise raised from why
+    raise why from cause
+
+
+_TORCH_AND_US = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), "<mlc_torch")
+_NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
+
+
+def is_torch_s(error: Exception) -> bool:
+    """Whether torch could not do what the graph asks: no memory left, an index out of range, a batch a layer cannot take.
+
+    What a program's own hooks and modules raise is not for us to explain, and what we have not built stays loud.
+    """
+    if isinstance(error, _NO_MEMORY):
+        return True
+    if not isinstance(error, (RuntimeError, IndexError, ValueError)) or isinstance(error, NotImplementedError):
+        return False
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_code.co_filename.startswith(_TORCH_AND_US)

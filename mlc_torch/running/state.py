@@ -1,0 +1,106 @@
+"""What a graph that can be executed knows, in four parts: what was declared, what compile was told, what is asked of
+gradients, and what has been run."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mlc_torch.engine.plan import Hook
+from mlc_torch.engine.session import Session
+from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.nodes.node import Node
+from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
+
+Tensors = dict[str, TensorState]
+Results = tuple[TensorState, ...]
+
+
+class Variant(Enum):
+    """Which of a graph's nodes run."""
+
+    whole = "whole"
+    predict = "predict"
+    """A training graph without its losses, for a forward pass that is given no labels."""
+
+    __hash__ = object.__hash__  # Enum's own is written in Python, and a variant is looked up in every call
+
+
+@dataclass(slots=True)
+class Declared:
+    """Tensors by the names that ``addInputs`` and ``addOutputs`` gave them."""
+
+    inputs: Tensors = field(default_factory=dict)
+    labels: Tensors = field(default_factory=dict)
+    label_weights: Tensors = field(default_factory=dict)
+    outputs: Tensors = field(default_factory=dict)
+    kept: dict[int, TensorState] = field(default_factory=dict)
+    """Results that ``resultTensors(for:)`` was asked for, by identity: each run keeps them."""
+
+    def fed(self) -> list[tuple[str, Mapping[str, TensorState]]]:
+        """What a call is given data for, by kind, in the order of a call's dictionaries."""
+        return [("input", self.inputs), ("label", self.labels), ("label weight", self.label_weights)]
+
+    def named(self) -> Iterator[tuple[str, str, TensorState]]:
+        """Kind, name and tensor of everything."""
+        for kind, tensors in [*self.fed(), ("output", self.outputs)]:
+            for name, cell in tensors.items():
+                yield kind, name, cell
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the last ``compile`` was told, and found."""
+
+    nodes: list[Node]
+    options: Compile
+    use_inductor: bool = False
+
+
+@dataclass(slots=True)
+class GradientState:
+    """What is asked of a training graph's gradients."""
+
+    to_stop: list[TensorState] = field(default_factory=list)
+    stopped: list[TensorState] = field(default_factory=list)
+    """``to_stop`` as the last compile found it."""
+    to_train: list[MLCTensorParameter] = field(default_factory=list)
+    trained: list[MLCTensorParameter] = field(default_factory=list)
+    """``to_train`` as the last compile found it."""
+    from_user: dict[int, tuple[TensorState, TensorState]] = field(default_factory=dict)
+    """For a result, by identity: itself, and the tensor that a gradient from outside is bound to."""
+    watched: dict[int, TensorState] = field(default_factory=dict)
+    """Tensors whose gradient somebody asked for, by identity."""
+    pending: list[tuple[TensorState, weakref.ref[MLCTensor]]] = field(default_factory=list)
+    """Gradient tensors that were handed out before there was a gradient, with the tensor that it is the gradient of."""
+    hooks: list[tuple[TensorState, Hook]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Runs:
+    """What runs have left behind, and what the next one finds."""
+
+    sessions: dict[Variant, Session] = field(default_factory=dict)
+    last: Session | None = None
+    """The session of the last forward pass of a training graph."""
+    active: Session | None = None
+    """The session of the last phase that was begun."""
+    samples: int | None = None
+    """How many samples the declared inputs hold; ``None`` until somebody asks."""
+    forced_options: int = 0
+    """Execution options that hold for every call, as long as a profile is taken."""
+    looked: bool = False
+    """Whether the values of a first run were looked at since the last compile."""
+    warned: set[str] = field(default_factory=set)
+    """The causes that were warned of since the last compile."""
+    lengths: dict[int, TensorState] = field(default_factory=dict)
+    """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
+    loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
+    """The result of the graph's own loss, by the predictions' shape."""
+
+    def forget(self) -> None:
+        """The graph has changed: the next run makes a new plan."""
+        self.sessions = {}
+        self.samples = None

@@ -1,0 +1,31 @@
+"""Torch's contexts around a call: a graph says itself what it computes, so they change nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from mlc_torch.refusals import refuse
+from mlc_torch.torch_private import is_disturbed, transformation
+
+
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Inside, inference mode, autocast and a default device that the program set do not reach what a graph does.
+
+    Modes that only look on, as ``FlopCounterMode`` does, still see every operation of the plain gear.
+    """
+    if not is_disturbed(device.type):
+        yield
+        return
+    around = transformation()
+    if around is not None:
+        refuse(f"a graph computes real numbers and cannot be run inside {around}")
+    with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.device(device):
+        if device.type == "cpu":
+            yield
+        else:
+            with torch.autocast(device.type, enabled=False):
+                yield

@@ -1,0 +1,242 @@
+"""Building and compiling a training graph: its loss, its optimizer, what it trains and what its plan must give."""
+
+from __future__ import annotations
+
+from mlc_torch.device import MLCDevice
+from mlc_torch.engine.mode import Mode, Phase
+from mlc_torch.engine.session import Session
+from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.layers import MLCLayer, MLCLossLayer
+from mlc_torch.nodes.feeding import LINKED
+from mlc_torch.nodes.loss_node import own_loss_node
+from mlc_torch.nodes.node import Node, own_states, reached, unique_layers
+from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.running.gradients import GradientGraph
+from mlc_torch.running.planner import PlanRequest
+from mlc_torch.running.signatures import TENSORS
+from mlc_torch.running.state import GradientState, Variant
+from mlc_torch.running.untrained import probabilities_of, warn_of_values, warn_untrained
+from mlc_torch.spelling import declare, objc_only, prop
+from mlc_torch.tensor import MLCTensorParameter, TensorState
+
+_WHOLE, _PREDICT = Variant.whole, Variant.predict
+
+
+class TrainableGraph(GradientGraph):
+    """What a training graph is before it runs."""
+
+    _trains = True
+    optimizer = prop("MLCOptimizer?")
+
+    @declare(
+        "init(graphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer?)",
+        "graphWithGraphObjects:lossLayer:optimizer:",
+    )
+    @objc_only("+ trainingGraphWithGraphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer? -> Self")
+    def _create(cls, graphObjects, lossLayer, optimizer):
+        if optimizer is not None:
+            _check_rule(optimizer)
+        made = cls._over(graphObjects, lossLayer=lossLayer, optimizer=optimizer, steering=GradientState())
+        if lossLayer is not None:
+            owner = lossLayer._belongs_to()
+            if owner is not None:
+                refuse(f"the loss layer {lossLayer.label!r} belongs to another graph; a layer serves one graph")
+            lossLayer._enter(made, len(made.layers))
+        return made
+
+    # Building
+
+    def _all_nodes(self) -> list[Node]:
+        nodes = super()._all_nodes()
+        try:
+            return self._with_own_loss(nodes)
+        except MLCRefusal:
+            return nodes  # a loss that does not fit its predictions: compile says so
+
+    def _with_own_loss(self, nodes: list[Node]) -> list[Node]:
+        if self._lossLayer is None:
+            return nodes
+        declared = self._declared
+        own = own_loss_node(self._lossLayer, nodes, declared.labels, declared.label_weights, self._runs.loss_results)
+        return nodes if own is None else [*nodes, own]
+
+    def _keeps_value(self, cell: TensorState) -> bool:
+        return super()._keeps_value(cell) or any(p._tensor._cell is cell for p in self._steering.trained)
+
+    def _is_loss(self, layer: MLCLayer) -> bool:
+        return layer is self._lossLayer or super()._is_loss(layer)
+
+    @prop("[MLCLayer]")
+    def layers(self):
+        """Each layer once, in the order of addition; the loss layer is the last."""
+        own = [] if self._lossLayer is None else [self._lossLayer]
+        return [x for x in unique_layers(super()._all_nodes()) if x is not self._lossLayer] + own
+
+    @declare(f"addInputs(_ inputs: {TENSORS}, lossLabels: {TENSORS}?) -> Bool", "addInputs:lossLabels:")
+    @declare(
+        f"addInputs(_ inputs: {TENSORS}, lossLabels: {TENSORS}?, lossLabelWeights: {TENSORS}?) -> Bool",
+        "addInputs:lossLabels:lossLabelWeights:",
+    )
+    def _add_inputs(self, inputs, lossLabels, lossLabelWeights=None):
+        return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
+
+    @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
+    def _set_training_tensors(self, parameters):
+        """Tensors that are trained although they are no layer's parameters, from the next compile on."""
+        with self._lock.held():
+            self._steering.to_train = list(parameters)
+        return True
+
+    @declare(
+        "bindOptimizerData(_ data: [MLCTensorData], deviceData: [MLCTensorOptimizerDeviceData]?, "
+        "with tensor: MLCTensor) -> Bool",
+        "bindOptimizerData:deviceData:withTensor:",
+    )
+    def _bind_optimizer_data(self, data, deviceData, tensor):
+        self._raise_late_failure()
+        return tensor._bind_optimizer(data, deviceData)
+
+    # Compiling
+
+    def _take_up(self, device: MLCDevice) -> None:
+        steering = self._steering
+        steering.stopped, steering.trained = list(steering.to_stop), list(steering.to_train)
+        self._runs.last = None
+        for parameter in steering.trained:
+            parameter._tensor._cell.place(device, writable=True)
+
+    @declare("compileOptimizer(_ optimizer: MLCOptimizer) -> Bool", "compileOptimizer:")
+    def _compile_optimizer(self, optimizer):
+        """Use ``optimizer`` from now on; it starts without state unless some is bound."""
+        self._raise_late_failure()
+        if self._compiled is None:
+            refuse("compile the graph before its optimizer")
+        with self._lock.held():
+            _check_rule(optimizer)
+            if optimizer is not self._optimizer:
+                cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer.parameter_uses]
+                for cell in (*cells, *(p._tensor._cell for p in self._steering.trained)):
+                    cell.forget_optimizer_state()
+            self._optimizer = optimizer
+            self._changed()
+        return True
+
+    @declare("link(with graphs: [MLCTrainingGraph]) -> Bool", "linkWithGraphs:")
+    def _link(self, graphs):
+        """Tensors shared with these graphs carry values forward and gradients backward."""
+        for graph in (self, *graphs):
+            if graph._compiled is None or not graph._compiled.options & Compile.linkGraphs:
+                refuse("every graph must be compiled with the option linkGraphs before it is linked")
+        return self._link_with(graphs)
+
+    def _nodes_to_run(self, nodes: list[Node], variant: Variant = _WHOLE) -> list[Node]:
+        nodes = self._with_own_loss(nodes)
+        if variant is _PREDICT:
+            return [n for n in nodes if not self._is_loss(n.layer)]
+        return nodes
+
+    def _missing(self, variant: Variant = _WHOLE) -> str | None:
+        for node in self._planned_nodes(variant):
+            if isinstance(node.layer, MLCLossLayer) and len(node.reads) == 1:
+                return f"loss layer {node.layer.label!r} has no labels; declare them with addInputs(_:lossLabels:)"
+        return super()._missing(variant)
+
+    def _fed(self, variant: Variant):
+        fed = super()._fed(variant)
+        return [(k, cells if k in ("input", LINKED) else {}) for k, cells in fed] if variant is _PREDICT else fed
+
+    def _plan_request(self, nodes: list[Node], options: Compile, variant: Variant) -> PlanRequest:
+        request = super()._plan_request(nodes, options, variant)
+        if variant is _PREDICT:
+            return request
+        steering = self._steering
+        asked = list(steering.watched.values())
+        inputs = list(self._declared.inputs.values()) if options & Compile.computeAllGradients else []
+        if options & Compile.debugLayers:
+            asked += [c for n in nodes if n.layer._isDebuggingEnabled for c in (*n.sources, *n.results)]
+        imported = [c for n in nodes for c in n.reads if id(c) in request.linked]
+        request.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
+        request.injected = [cell for cell, _ in steering.from_user.values()] + self._exported(nodes)
+        request.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
+        request.stopped = steering.stopped
+        request.trained_tensors = self._trained_tensors()
+        if not self._runs.looked:
+            request.readable += probabilities_of(nodes)
+        for cell, hook in steering.hooks:
+            request.hooks[id(cell)] = (*request.hooks.get(id(cell), ()), hook)
+        request.trains = True
+        return request
+
+    def _trained_tensors(self) -> list[tuple[TensorState, bool]]:
+        """Tensors that are trained for themselves, and whether they are updated."""
+        return [(p._tensor._cell, p._isUpdatable) for p in self._steering.trained]
+
+    def _parameters_to_train(self) -> list[MLCTensorParameter]:
+        return self._steering.to_train
+
+    def _update_rule(self) -> MLCOptimizer | None:
+        return self._optimizer
+
+    def _result_cell(self, nodes: list[Node]) -> TensorState:
+        """The own loss, else the last loss added, else the last node."""
+        losses = [n for n in nodes if self._is_loss(n.layer)]
+        return (losses or nodes)[-1].results[0]
+
+    def _rule_for(self, variant: Variant) -> MLCOptimizer | None:
+        return None if variant is _PREDICT else self._optimizer
+
+    def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
+        if variant is _PREDICT:
+            return
+        learns = self._optimizer is None or self._learns(session, nodes)
+        warn_untrained(self._runs.warned, nodes, self._declared.outputs, learns)
+        session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
+
+    def _learns(self, session: Session, nodes: list[Node]) -> bool:
+        """Whether a gradient comes to anything that may be updated."""
+        plan = session.plan
+        if not plan.differentiates:
+            return True  # a gradient from outside may be promised later: execute looks again
+        ends = [plan.cells[slot] for slot in (*plan.losses, *plan.injected)]
+        seen, tensors = reached(nodes, ends, self._steering.stopped)
+        layers = unique_layers(n for n in nodes if id(n) in seen and n.updates)
+        tensors |= {id(use.cell) for layer in layers for use in layer.parameter_uses}
+        return any(t.updated and id(t.cell) in tensors for t in plan.trained)
+
+    def _look_at_values(self, session: Session) -> None:
+        """Once for each compile: what the values of a first run say."""
+        self._runs.looked = True
+        warn_of_values(self._runs.warned, self._planned_nodes(), session.value_of)
+
+    # Reading back
+
+    @declare("synchronizeUpdates()", "synchronizeUpdates")
+    def _synchronize_updates(self):
+        """Bring trained weights, running statistics and trained tensors back into the caller's memory."""
+        self._raise_late_failure()
+        with self._lock.held():
+            for layer in unique_layers(self._planned_nodes()):
+                for cell in own_states(layer):
+                    cell.download()
+            for parameter in self._steering.trained:
+                parameter._tensor._cell.download()
+
+    @prop("Int")
+    def deviceMemorySize(self):
+        """Bytes of results and their gradients; gradients and state of parameters as they come (evidence.md H.7)."""
+        if self._compiled is None:
+            return 0
+        nodes = [n for n in self._planned_nodes() if n.layer is not self._lossLayer]
+        total = 2 * sum(c.descriptor.nbytes for node in nodes for c in node.results)
+        last = self._runs.last
+        if last is not None:
+            total += sum(g.nbytes for g in last.gradients if g is not None)
+            if last.updater is not None and last.phase is Phase.updated:
+                total += last.updater.state_bytes()
+        return total
+
+
+def _check_rule(optimizer: MLCOptimizer) -> None:
+    if type(optimizer) is MLCOptimizer:
+        refuse("MLCOptimizer itself has no update rule; use MLCSGDOptimizer, MLCAdamOptimizer or another of its kinds")

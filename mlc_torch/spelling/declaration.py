@@ -1,0 +1,32 @@
+"""One spelling of one method or initializer, and the function that stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from mlc_torch.spelling.signature import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What ``@declare`` makes of a Swift signature, a selector and the function below them."""
+
+    signature: Signature
+    selector: str | None
+    function: Callable[..., Any] = field(repr=False)
+    ours: bool = False
+    fixed: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def binds_class(self) -> bool:
+        return self.signature.is_init or self.signature.static
+
+    @property
+    def on_refusal(self) -> Any:
+        """What Swift's member would give where it gives nothing."""
+        returns = self.signature.returns
+        if returns == "Bool":
+            return False
+        return [] if returns.startswith("[") and not returns.endswith("?") else None

@@ -1,0 +1,138 @@
+"""The door: what every public call passes. It converts the arguments, calls, and answers a refusal as Swift would.
+
+A spelling is always called with the same labels, so its door is written as straight-line code the first time it is
+used: an argument that is already what the member takes costs one look at its type, and only another one is converted.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from mlc_torch.refusals import MLCRefusal, answer
+from mlc_torch.spelling.arguments import CLASSES, Converter, converter, describe
+from mlc_torch.spelling.declaration import Declaration
+from mlc_torch.spelling.signature import Signature, split_top
+
+Door = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+"""Takes the object or class, the unlabelled arguments and the labelled ones."""
+
+Arguments = tuple[tuple[str, str, Converter], ...]
+"""For each argument of a call: where it stands (``args[0]``), its name in messages, its converter."""
+
+CALLED_AS = "called_as"
+"""A function with a parameter of this name is told by which spelling it was called: ``execute(inputsData:batchSize:)``."""
+
+
+def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: tuple[str, ...]) -> Door:
+    """The door for calls of ``declaration`` with these arguments, named by their labels."""
+    params = {p.keyword: p for p in declaration.signature.params}
+    places = [(f"args[{i}]", params[k]) for i, k in enumerate(unlabelled)]
+    places += [(f"given[{k!r}]", params[k]) for k in labelled]
+    known: dict[str, Any] = {"function": declaration.function, "MLCRefusal": MLCRefusal}
+    lines, handed = [], []
+    for number, (place, param) in enumerate(places):
+        value = f"a{number}"
+        known[f"convert{number}"] = _converter(param.type)
+        lines += [f"{value} = {place}", *_converted(value, param.type, f"convert{number}", known)]
+        handed.append(f"{param.name}={value}")
+    for name, fixed in declaration.fixed.items():
+        known[f"fixed_{name}"] = fixed
+        handed.append(f"{name}=fixed_{name}")
+    if CALLED_AS in inspect.signature(declaration.function).parameters:
+        handed.append(f"{CALLED_AS}={declaration.signature.labels!r}")
+    arguments: Arguments = tuple(
+        (place, p.name if p.keyword == "_" else p.keyword, converter(p.type)) for place, p in places
+    )
+    known["explain"] = _Explainer(declaration, arguments)
+    text = "\n".join(
+        [
+            "def door(target, args, given):",
+            "    try:",
+            *(f"        {line}" for line in lines),
+            f"        return function({', '.join(['target', *handed])})",
+            "    except MLCRefusal as why:",
+            "        return explain.refusal(why, target)",
+            "    except TypeError:",
+            "        explain.wrong_type(target, args, given)",
+            "        raise",
+        ]
+    )
+    exec(compile(text, "<mlc_torch door>", "exec"), known)  # written here, from our own declarations
+    return known["door"]
+
+
+def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> list[str]:
+    """Lines that leave ``value`` as the member takes it, without a call where it comes so."""
+    if type_.endswith("?") and "(any" not in type_:
+        inner = _converted(value, type_[:-1], convert, known)
+        return [f"if {value} is not None:", *(f"    {line}" for line in inner)]
+    change = f"{value} = {convert}({value})"
+    if type_ == "Int":  # of 64 bits
+        return [f"if type({value}) is not int or not {-(2**63)} <= {value} < {2**63}: {change}"]
+    if type_ in _EXACT:
+        return [f"if type({value}) is not {_EXACT[type_]}: {change}"]
+    if type_ == "MLCGraphCompletionHandler":
+        return [f"if not callable({value}): {change}"]
+    if _is_ours(type_):
+        known[type_] = CLASSES[type_]
+        return [f"if type({value}) is not {type_}: {change}"]
+    pair = split_top(type_[1:-1], ":") if type_.startswith("[") else []
+    if len(pair) == 2 and pair[0].strip() == "String" and _is_ours(entry := pair[1].strip()):
+        known[entry] = CLASSES[entry]
+        return [
+            f"if type({value}) is not dict: {change}",
+            "else:",
+            f"    for key, item in {value}.items():",
+            f"        if type(item) is not {entry} or type(key) is not str:",
+            f"            {change}",
+            "            break",
+        ]
+    return [change]
+
+
+def _converter(type_: str) -> Converter:
+    """Enumerations and option sets convert by themselves; everything else as ``arguments`` says."""
+    coerce: Converter | None = getattr(CLASSES.get(type_), "_coerce", None)
+    return coerce if coerce is not None else converter(type_)
+
+
+_EXACT = {"Float": "float", "TimeInterval": "float", "Bool": "bool", "String": "str"}
+
+
+def _is_ours(type_: str) -> bool:
+    return type_ in CLASSES and type_.isidentifier()
+
+
+class _Explainer:
+    """The words for a call that did not go through."""
+
+    def __init__(self, declaration: Declaration, arguments: Arguments) -> None:
+        self.declaration, self.arguments = declaration, arguments
+
+    def refusal(self, why: MLCRefusal, target: Any) -> Any:
+        """The answer for a refusal. What a completion handler raised is the program's own, and goes on."""
+        if why.from_handler:
+            raise why
+        return answer(why, member_name(target, self.declaration.signature), self.declaration.on_refusal)
+
+    def wrong_type(self, target: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+        """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
+        for place, name, convert in self.arguments:
+            value = args[int(place[5:-1])] if place.startswith("args[") else given[place[7:-2]]
+            try:
+                convert(value)
+            except MLCRefusal:
+                continue
+            except TypeError as expected:
+                who = member_name(target, self.declaration.signature)
+                raise TypeError(f"{who}: argument {name!r} expects {expected}, got {describe(value)}") from None
+
+
+def member_name(target: Any, signature: Signature) -> str:
+    """Who is speaking: ``MLCGraph.node(with:source:)``, ``MLCReshapeLayer(shape:)``, by selector if there is no more."""
+    owner = target.__name__ if isinstance(target, type) else type(target).__name__
+    if not signature.swift:
+        return f"{owner}.{''.join(f'{p.label}:' for p in signature.params) or signature.name}"
+    return f"{owner}{signature.labels.removeprefix('init')}" if signature.is_init else f"{owner}.{signature.labels}"
