@@ -18,7 +18,7 @@ class _Slot:
     """Pinned host memory laid out like the block."""
 
     def __init__(self, like: Tensors, numbers: int, size: int) -> None:
-        self.memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        self.memory = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         self.views = views_of(self.memory, like)
         self.numbers: np.ndarray = (
             self.memory[size - 4 * numbers :].view(torch.float32).numpy() if numbers else np.empty(0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlc_torch.device import MLCDevice
 from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.graph.torch_module import torch_module
 from mlc_torch.layers import (
     MLCConcatenationLayer,
@@ -28,7 +31,7 @@ from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
+from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -212,17 +215,36 @@ class MLCGraph(MLCObject):
 
         A parameter is bound whole, as by its own ``bindAndWriteData``.
         """
-        pairs = [(name, tensor._cell, inputsData[name]) for name, tensor in inputTensors.items() if name in inputsData]
-        fed = self._batches([cell for _, cell, _ in pairs], batchSize)
-        batches = [0 if self._keeps_value(cell) else n for (_, cell, _), n in zip(pairs, fed, strict=True)]
-        for (name, cell, data), batch in zip(pairs, batches, strict=True):
-            needed_bytes(name, cell, data, batch)
-        for (_, cell, data), batch in zip(pairs, batches, strict=True):
-            if self._keeps_value(cell):
-                cell.upload(data, device)
-            else:
-                write(cell, data, device, batch)
+        self._raise_late_failure()
+        return self._lock.holding(self._bind_all, inputsData, inputTensors, device, batchSize)
+
+    def _bind_all(
+        self, given: Mapping[str, MLCTensorData], tensors: Mapping[str, MLCTensor], device: MLCDevice, batch_size: int
+    ) -> bool:
+        """Nothing is written before everything was checked."""
+        bound = []
+        for name, tensor in tensors.items():
+            data = given.get(name)
+            if data is not None:
+                bound.append((name, tensor._cell, data))
+        batches = self._batches([cell for _, cell, _ in bound], batch_size) if batch_size else [0] * len(bound)
+        kept = []
+        for number, (name, cell, data) in enumerate(bound):
+            kept.append(self._keeps_value(cell))
+            if kept[number]:
+                batches[number] = 0
+            if batches[number] or data._length < cell.nbytes:
+                needed_bytes(name, cell, data, batches[number])
+        with undisturbed(device.torch_device):
+            for number, (_, cell, data) in enumerate(bound):
+                if kept[number]:
+                    cell.upload(data, device)
+                else:
+                    write(cell, data, device, batches[number])
         return True
+
+    def _raise_late_failure(self) -> None:
+        """What a completion handler raised on its thread is raised by the next call, before it does anything."""
 
     def _keeps_value(self, cell: TensorState) -> bool:
         """Whether the tensor keeps its value from call to call, as parameters do, rather than being fed."""

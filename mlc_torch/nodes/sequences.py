@@ -41,7 +41,7 @@ def _from_descriptor(source: TensorState, batch_first: bool, known: dict[int, Te
         return None
     if id(source) not in known:
         descriptor = MLCTensorDescriptor._create((batch,), MLCDataType.int32)
-        made = TensorState(descriptor, MLCTensorData._over(torch.tensor(lengths, dtype=torch.int32)))
+        made = TensorState(descriptor, MLCTensorData._over(torch.tensor(lengths, dtype=torch.int32, device="cpu")))
         made.label = f"sequence lengths of {source.label}"
         known[id(source)] = made
     return known[id(source)]

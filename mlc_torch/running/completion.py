@@ -147,5 +147,5 @@ def _copied_out(value: torch.Tensor) -> torch.Tensor:
     """The value as it is now in the device's order of work, on its way to the host."""
     if value.device.type != "cuda":
         return value.cpu()
-    copy = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+    copy = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
     return copy.copy_(value, non_blocking=True)

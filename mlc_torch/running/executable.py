@@ -10,6 +10,7 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import LINKED, Feed, batch_axes, checked_constants, declared_batch, describe_feeds
 from mlc_torch.nodes.node import Node, check, in_order, own_states, unique_layers
 from mlc_torch.nodes.sequences import with_lengths
@@ -20,7 +21,6 @@ from mlc_torch.running.planner import PlanRequest, make_plan
 from mlc_torch.running.results import into_full
 from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.running.state import Compiled, Declared, Runs, Variant
-from mlc_torch.running.surroundings import undisturbed
 from mlc_torch.running.users import Users
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.memory import Memory

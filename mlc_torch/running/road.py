@@ -14,11 +14,11 @@ import torch
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
 from mlc_torch.running.clock import Clock
 from mlc_torch.running.completion import CompletionQueue, Queued, Targets, deliver, fill
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
-from mlc_torch.running.surroundings import undisturbed
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.torch_private import is_disturbed

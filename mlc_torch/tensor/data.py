@@ -76,7 +76,8 @@ class MLCTensorData(MLCObject):
         key = (dtype, shape)
         found = self._views.get(key)
         if found is None:
-            found = self._views[key] = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
+            with torch.inference_mode(False):  # what is made inside it could never be trained
+                found = self._views[key] = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
         return found
 
     def __reduce__(self) -> Any:

@@ -164,7 +164,7 @@ class TensorState:
     @property
     def is_shown(self) -> bool:
         """Whether a torch parameter or buffer looks into this tensor's memory."""
-        return any(reference() is not None for reference, _ in self._views)
+        return bool(self._views) and any(reference() is not None for reference, _ in self._views)
 
     def publish(self, value: torch.Tensor, device: MLCDevice) -> None:
         """A graph computed this tensor."""
@@ -238,11 +238,12 @@ class TensorState:
 
 def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy of host memory on ``device``. The memory has been read when this returns, also where the copy is queued."""
-    if device.type != "cuda" or view.device.type != "cpu":
-        return view.to(device, copy=True)
-    staged = torch.empty(view.shape, dtype=view.dtype, pin_memory=True)
-    staged.copy_(view)
-    return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
+    with torch.inference_mode(False):  # what is made inside it could never be trained
+        if device.type != "cuda" or view.device.type != "cpu":
+            return view.to(device, copy=True)
+        staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
+        staged.copy_(view)
+        return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
 
 
 def host_bytes(value: torch.Tensor) -> memoryview:
@@ -260,6 +261,6 @@ def allocate(descriptor: MLCTensorDescriptor, make: Callable[..., torch.Tensor] 
     if descriptor.nbytes > _MEMORY_BYTES:
         refuse(f"shape {descriptor.shape} needs {descriptor.nbytes} bytes, this machine has {_MEMORY_BYTES}")
     try:
-        return make(descriptor._shape, dtype=TORCH_TYPES[descriptor._dataType])
+        return make(descriptor._shape, dtype=TORCH_TYPES[descriptor._dataType], device="cpu")
     except (RuntimeError, MemoryError) as error:
         refuse(f"no memory for {descriptor.nbytes} bytes ({error})")

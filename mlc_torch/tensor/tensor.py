@@ -223,8 +223,8 @@ class MLCTensor(MLCObject):
         "quantized(to type: MLCDataType, scale: Float, bias: Int) -> MLCTensor?", "tensorByQuantizingToType:scale:bias:"
     )
     def _quantized(self, type, scale, bias):
-        number = torch.tensor(scale, dtype=torch.float32)
-        return self._like(quantize(self._values(), type, number, torch.tensor(bias)))
+        number = torch.tensor(scale, dtype=torch.float32, device="cpu")
+        return self._like(quantize(self._values(), type, number, torch.tensor(bias, device="cpu")))
 
     @declare(
         "quantized(to type: MLCDataType, scale: MLCTensor, bias: MLCTensor, axis: Int) -> MLCTensor?",
@@ -355,7 +355,7 @@ def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
     """A tensor of one number, cast to the element type as C would."""
     values = allocate(descriptor)
     if values.is_floating_point():
-        return values.copy_(torch.tensor(number, dtype=torch.float64))  # too large becomes infinity, as in C
+        return values.copy_(torch.tensor(number, dtype=torch.float64, device="cpu"))  # too large becomes infinity, as in C
     if values.dtype == torch.bool:
         return values.fill_(bool(number))
     if not math.isfinite(number):
