@@ -13,8 +13,10 @@ import os
 from collections.abc import Iterator
 from typing import Any, NoReturn, TypeVar
 
+from mlc_torch.shown_by_default import ShownByDefault
+
 log = logging.getLogger("mlc_torch")
-log.addHandler(logging.NullHandler())
+log.addHandler(ShownByDefault(log))
 
 T = TypeVar("T")
 

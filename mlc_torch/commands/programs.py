@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mlc_torch import MLCDevice, MLCDeviceType, MLCTensorData, last_refusal
+from mlc_torch import MLCDevice, MLCDeviceType, MLCRefusal, MLCTensorData, strict, unwrap
 
 _PACKAGES = {"sklearn": "scikit-learn", "tqdm": "tqdm", "matplotlib": "matplotlib"}
 
@@ -40,10 +40,11 @@ def _count(text: str) -> int:
 
 def chosen_device(name: str) -> MLCDevice:
     """The device that ``--device`` names; a program that cannot have it ends here, with the reason."""
-    found = MLCDevice(type=MLCDeviceType[name])
-    if found is None:
-        raise SystemExit(f"--device {name}: {last_refusal()}")
-    return found
+    try:
+        with strict():
+            return unwrap(MLCDevice(type=MLCDeviceType[name]))
+    except MLCRefusal as why:
+        raise SystemExit(f"--device {name}: {why}") from None
 
 
 def tensor_data(array: np.ndarray) -> MLCTensorData:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextvars
 import logging
+import os
 import pickle
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 import mlc_torch as mlc
 from mlc_torch import MLCRefusal, last_refusal, strict, unwrap
 from mlc_torch.refusals import _last, is_strict, refuse
+from mlc_torch.shown_by_default import ShownByDefault
 from mlc_torch.spelling import MLCObject, declare
 
 
@@ -158,9 +161,82 @@ def test_a_property_that_refuses_keeps_its_value(caplog):
     assert layer.isDebuggingEnabled is True
 
 
-def test_nothing_is_printed_by_default_but_a_warning():
-    code = "import mlc_torch as m; print(m.MLCTensorDescriptor(shape=[0], dataType=1))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "None\n"
-    quiet = f"import logging; logging.getLogger('mlc_torch').setLevel('ERROR'); {code}"
-    assert subprocess.run([sys.executable, "-c", quiet], capture_output=True, text=True, check=True).stderr == ""
+LOOP = """
+import mlc_torch as m
+for size in (0, 0, 0, -5):
+    print(m.MLCTensorDescriptor(shape=[size], dataType=1))
+"""
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+
+def test_a_program_without_logging_sees_each_refusal_once_and_a_count_at_its_end():
+    found = run(LOOP)
+    said = "mlc_torch: refused: MLCTensorDescriptor(shape:dataType:): every dimension of shape must be at least 1, got "
+    assert found.stdout == "None\n" * 4
+    assert found.stderr.splitlines() == [f"{said}[0]", f"{said}[-5]", f"{said}[0] (and 2 more times)"]
+
+
+@pytest.mark.parametrize(
+    ("setup", "lines"),
+    [
+        ("import logging; logging.basicConfig(format='mine %(message)s')", 4),
+        ("import logging; logging.getLogger('mlc_torch').addHandler(logging.NullHandler())", 0),
+        ("import logging; logging.getLogger('mlc_torch').setLevel('ERROR')", 0),
+    ],
+    ids=["configured", "a handler that drops", "a level"],
+)
+def test_a_program_that_sets_up_logging_gets_every_record_and_nothing_from_us(setup, lines):
+    found = run(f"{setup}\n{LOOP}").stderr.splitlines()
+    assert len(found) == lines and all(line.startswith("mine refused: ") for line in found)
+
+
+@pytest.fixture
+def shown(capsys):
+    """A logger with our handler, and above it one that nobody has set up."""
+    logger = logging.Logger("ours")  # noqa: LOG001 - known to nobody else
+    logger.parent = logging.Logger("above")  # noqa: LOG001
+    handler = ShownByDefault(logger)
+    logger.addHandler(handler)
+    yield logger, handler, lambda: capsys.readouterr().err.splitlines()
+    atexit.unregister(handler.count_repetitions)
+
+
+def test_the_handler_falls_silent_when_the_program_gets_one_of_its_own(shown):
+    logger, handler, lines = shown
+    logger.warning("one")
+    logger.info("too low")
+    logger.parent.addHandler(logging.NullHandler())
+    logger.warning("two")
+    logger.propagate = False  # then nothing above listens
+    logger.warning("three")
+    assert lines() == ["ours: one", "ours: three"]
+
+
+def test_very_many_different_lines_are_shown_and_not_all_remembered(shown):
+    logger, handler, lines = shown
+    for i in range(2500):
+        logger.warning("%d", i)
+    logger.warning("%d", 0)
+    assert len(lines()) == 2500 and len(handler._repeated) <= 1000
+    handler.count_repetitions()
+    assert lines() == ["ours: 0 (and 1 more time)"]
+
+
+def test_a_program_without_standard_error_goes_on(shown, monkeypatch):
+    logger, handler, lines = shown
+    monkeypatch.setattr(sys, "stderr", None)
+    logger.warning("nobody reads this")
+    handler.count_repetitions()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_child_counts_its_own():
+    code = f"""{LOOP}
+import os, sys
+if os.fork():
+    os.wait()
+"""
+    assert sum("more time" in line for line in run(code).stderr.splitlines()) == 1

@@ -1,0 +1,64 @@
+"""Shows the library's warnings on standard error in programs that have not set up ``logging``.
+
+Python itself would do that for a logger without handlers, but would repeat a refusal in a loop thousands of times.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+
+_REMEMBERED = 1000
+"""How many different lines are known again; what comes after them is always shown."""
+
+
+class ShownByDefault(logging.Handler):
+    """Prints each line of ``logger`` once, and at the end of the program how often it came again.
+
+    Silent as soon as the program has a handler of its own, there or at a logger above: that one gets every record.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = logger
+        self._repeated: dict[str, int] = {}
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        atexit.register(self.count_repetitions)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._repeated.clear)  # the parent tells of what was before
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._program_listens():
+            return
+        try:
+            line = self.format(record)
+            if line in self._repeated:
+                self._repeated[line] += 1
+                return
+            if len(self._repeated) < _REMEMBERED:
+                self._repeated[line] = 0
+            self._print(line)
+        except Exception:  # noqa: BLE001 - logging's own rule: what goes wrong here must not reach the program
+            self.handleError(record)
+
+    def _program_listens(self) -> bool:
+        place: logging.Logger | None = self._logger
+        while place is not None:
+            if any(handler is not self for handler in place.handlers):
+                return True
+            place = place.parent if place.propagate else None
+        return False
+
+    def count_repetitions(self) -> None:
+        """Called at the end of the program."""
+        for line, times in self._repeated.items():
+            if times:
+                self._print(f"{line} (and {times} more time{'s' * (times > 1)})")
+        self._repeated.clear()
+
+    @staticmethod
+    def _print(line: str) -> None:
+        if sys.stderr is not None and not getattr(sys.stderr, "closed", False):
+            sys.stderr.write(line + "\n")
