@@ -114,7 +114,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
         if found is not None and batch is None and found._length >= cell.nbytes:
             value = found._views.get(feed.form)
             if value is None:
-                value = found.view(cell.dtype, cell.shape)
+                value = found.view(cell.dtype, cell.shape, feed.name)
         else:
             value = _cut(feed, found, data, batch)
         if feed.limit is not None:
@@ -144,6 +144,7 @@ def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int 
 def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
     """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
     descriptor = cell.descriptor
+    data._must_fit(cell.dtype, f"data for {name!r}")
     if not 0 <= batch <= cell.shape[0]:
         refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
     needed = descriptor.sample_bytes * batch if batch else cell.nbytes

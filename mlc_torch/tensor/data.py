@@ -13,6 +13,7 @@ import torch
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
+from mlc_torch.tensor.elements import FITTING, Element, check_fit
 
 TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
     MLCDataType.float32: torch.float32,
@@ -47,12 +48,15 @@ class MLCTensorData(MLCObject):
         "dataWithBytesNoCopy:length:deallocator:",
     )
     def _create(cls, bytes, length, deallocator=None):
-        view = byte_view(bytes)
+        view, element = seen_as_bytes(bytes)
         if length < 0:
             refuse(f"length must not be negative, got {length}")
-        if length > view.nbytes:
-            refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
-        made = cls._make(bytes=view[:length], length=length, owner=bytes, views={})
+        if length != view.nbytes:
+            if length > view.nbytes:
+                refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
+            view = view[:length]
+        made = object.__new__(cls)
+        made.__dict__.update(_bytes=view, _length=length, _owner=bytes, _element=element, _views={})
         if deallocator is not None:
             weakref.finalize(made, deallocator, bytes, length)
         return made
@@ -60,8 +64,8 @@ class MLCTensorData(MLCObject):
     @classmethod
     def _over(cls, memory: Any) -> MLCTensorData:
         """The whole of a buffer."""
-        view = byte_view(memory)
-        return cls._make(bytes=view, length=view.nbytes, owner=memory, views={})
+        view, element = seen_as_bytes(memory)
+        return cls._make(bytes=view, length=view.nbytes, owner=memory, element=element, views={})
 
     @classmethod
     def _bare(cls) -> MLCTensorData:
@@ -71,43 +75,48 @@ class MLCTensorData(MLCObject):
     def readonly(self) -> bool:
         return self._bytes.readonly
 
-    def view(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-        """The leading bytes as a torch tensor over the same memory. Memory marked read-only must only be read."""
+    def view(self, dtype: torch.dtype, shape: tuple[int, ...], name: str = "") -> torch.Tensor:
+        """The leading bytes as a torch tensor over the same memory. Memory marked read-only must only be read.
+
+        Refused where the buffer's elements are of another type; ``name`` says for what the data is.
+        """
         key = (dtype, shape)
         found = self._views.get(key)
         if found is None:
-            with torch.inference_mode(False):  # what is made inside it could never be trained
-                found = self._views[key] = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
+            if (self._element, dtype) not in FITTING:
+                check_fit(self._element, dtype, f"data for {name!r}" if name else "the data")
+            if torch.is_inference_mode_enabled():  # what is made inside it could never be trained
+                with torch.inference_mode(False):
+                    found = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
+            else:
+                found = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
+            self._views[key] = found
         return found
+
+    def _must_fit(self, dtype: torch.dtype, who: str) -> None:
+        """Refuse data whose elements are of another type than a tensor's, before anything is changed."""
+        check_fit(self._element, dtype, who)
 
     def __reduce__(self) -> Any:
         raise TypeError("MLCTensorData wraps memory of this process and cannot be pickled")
 
     def __copy__(self) -> MLCTensorData:
         """The same memory once more."""
-        return self._make(bytes=self._bytes, length=self._length, owner=self._owner, views={})
+        return self._make(bytes=self._bytes, length=self._length, owner=self._owner, element=self._element, views={})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensorData:
-        return self._over(bytearray(self._bytes))
+        made = self._over(bytearray(self._bytes))
+        made._element = self._element
+        return made
 
     def __repr__(self) -> str:
         return f"MLCTensorData({type(self._owner).__name__}, length={self._length})"
 
 
-def byte_view(memory: Any) -> memoryview:
-    """A buffer as contiguous bytes; what cannot be seen so is refused with the way out."""
+def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
+    """A buffer as contiguous bytes, and what it says its elements are; what has no bytes in place is refused."""
     if isinstance(memory, torch.Tensor):
-        if memory.device.type != "cpu":
-            refuse(f"the buffer is a torch tensor on {memory.device}; pass tensor.cpu()")
-        if memory.layout is not torch.strided:
-            refuse(f"the buffer is a torch tensor of the layout {memory.layout}; pass tensor.to_dense()")
-        if memory.is_conj() or memory.is_neg():
-            refuse("the buffer is a torch tensor still to be conjugated; pass tensor.resolve_conj().resolve_neg()")
-        if not memory.is_contiguous():
-            refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
-        if memory.numel() == 0:
-            return memoryview(b"")
-        return memory.detach().reshape(-1).view(torch.uint8).numpy().data
+        return _tensor_bytes(memory), memory.dtype
     try:
         view = memoryview(memory)
     except TypeError:
@@ -117,21 +126,41 @@ def byte_view(memory: Any) -> memoryview:
         ) from None
     except (ValueError, BufferError) as error:
         refuse(f"the buffer cannot be read as bytes ({error})")
-    if view.format.endswith("O") or getattr(getattr(memory, "dtype", None), "hasobject", False):
+    format_ = view.format
+    records = getattr(memory, "dtype", None) if format_.startswith("T{") else None
+    if format_.endswith("O") or getattr(records, "hasobject", False):
         refuse("the buffer holds Python objects, whose bytes are addresses; pass an array of numbers")
     if not view.c_contiguous:
         refuse("the buffer is an array that is not contiguous; pass numpy.ascontiguousarray(array)")
-    if view.nbytes == 0:
-        return memoryview(b"")
+    element = (format_, view.itemsize)
+    if not view.nbytes:
+        return memoryview(b""), element
     try:
-        return view.cast("B")
+        return view.cast("B"), element
     except (TypeError, ValueError):
-        pass
+        return _uncastable_bytes(memory), element
+
+
+def _uncastable_bytes(memory: Any) -> memoryview:
+    """``memoryview`` casts only native single-character formats; NumPy also sees through the others."""
     try:
-        # memoryview casts only native single-character formats; NumPy also sees through the others.
         return np.asarray(memory).reshape(-1).view(np.uint8).data
     except (TypeError, ValueError) as error:
         refuse(f"the buffer's elements have no plain bytes ({error})")
+
+
+def _tensor_bytes(memory: torch.Tensor) -> memoryview:
+    if memory.device.type != "cpu":
+        refuse(f"the buffer is a torch tensor on {memory.device}; pass tensor.cpu()")
+    if memory.layout is not torch.strided:
+        refuse(f"the buffer is a torch tensor of the layout {memory.layout}; pass tensor.to_dense()")
+    if memory.is_conj() or memory.is_neg():
+        refuse("the buffer is a torch tensor still to be conjugated; pass tensor.resolve_conj().resolve_neg()")
+    if not memory.is_contiguous():
+        refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
+    if memory.numel() == 0:
+        return memoryview(b"")
+    return memory.detach().reshape(-1).view(torch.uint8).numpy().data
 
 
 def _alias(view: memoryview, dtype: torch.dtype, count: int) -> torch.Tensor:

@@ -100,6 +100,7 @@ class TensorState:
 
     def give_host(self, data: MLCTensorData, who: str) -> None:
         """Take ``data`` as this tensor's memory; all its bytes must be there."""
+        data._must_fit(self.dtype, who)
         needed = self.descriptor.nbytes
         if data._length < needed:
             refuse(f"{who} holds {data._length} bytes, a tensor of shape {list(self.shape)} needs {needed}")

@@ -14,8 +14,9 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, byte_view
+from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+from mlc_torch.tensor.elements import check_fit
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
 from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
@@ -190,7 +191,9 @@ class MLCTensor(MLCObject):
         "copyDataFromDeviceMemoryToBytes:length:synchronizeWithDevice:",
     )
     def _copy_out(self, bytes, length, synchronizeWithDevice):
-        self._cell.copy_to(byte_view(bytes), length)
+        target, element = seen_as_bytes(bytes)
+        check_fit(element, self._cell.dtype, "the buffer")
+        self._cell.copy_to(target, length)
         return True
 
     @declare(
@@ -200,6 +203,7 @@ class MLCTensor(MLCObject):
     def _bind_optimizer(self, data, deviceData):
         needed = self._cell.descriptor.nbytes
         for i, state in enumerate(data):
+            state._must_fit(self._cell.dtype, f"optimizer data {i}")
             if state._length < needed:
                 refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
         self._cell.optimizer_data = list(data)

@@ -31,12 +31,12 @@ def _bytes(count: int) -> bytes:
 
 @st.composite
 def buffers(draw):
-    """A buffer, and its bytes where it has any that can be read in place; else ``None``."""
+    """A buffer, its bytes where it has any that can be read in place, and the one type it fits; ``None``: raw bytes."""
     count = draw(st.integers(0, 40)) * 8
     raw = _bytes(count)
     kind = draw(st.sampled_from(sorted(MAKERS)))
     made = MAKERS[kind](raw)
-    return made, (None if kind in UNREADABLE else raw)
+    return made, (None if kind in UNREADABLE else raw), TYPED.get(kind)
 
 
 def _read_only(raw):
@@ -69,6 +69,13 @@ MAKERS = {
     "objects": lambda raw: np.array([None, *raw], object),
     "torch, turned": lambda raw: torch.zeros(3, len(raw) + 2).T,
 }
+TYPED = {
+    "memoryview of doubles": np.float64,
+    "numpy doubles": np.float64,
+    "numpy big-endian": np.dtype(">i4"),
+    "torch half": np.float16,
+}
+"""The others hold raw bytes, which fit every tensor."""
 UNREADABLE = {
     "a list",
     "a number",
@@ -102,7 +109,7 @@ def ask(call):
 @fuzz
 @given(buffers(), byte_counts, st.booleans())
 def test_tensor_data(drawn, length, immutable):
-    buffer, raw = drawn
+    buffer, raw, _ = drawn
     label = "immutableBytesNoCopy" if immutable else "bytesNoCopy"
     made, refused, wrong = ask(lambda: MLCTensorData(**{label: buffer}, length=length))
     if raw is not None and 0 <= length <= len(raw):
@@ -128,13 +135,14 @@ def test_descriptors(shape, dtype):
 @fuzz
 @given(buffers(), shapes, data_types)
 def test_tensors_over_buffers(drawn, shape, dtype):
-    buffer, raw = drawn
+    buffer, raw, typed = drawn
     assume(raw is not None)
     data = MLCTensorData(bytesNoCopy=buffer, length=len(raw))
     tensor, refused, wrong = ask(lambda: MLCTensor(shape=shape, data=data, dataType=dtype))
     if tensor is None:
         return
     item = NUMPY[MLCDataType(dtype)]
+    assert typed in (None, item)
     count = math.prod(shape)
     assert len(raw) >= count * np.dtype(item).itemsize
     expected = np.frombuffer(raw, item, count).reshape(shape)
@@ -154,21 +162,23 @@ def test_tensors_over_buffers(drawn, shape, dtype):
     byte_counts,
 )
 def test_binding_and_copying_out(source, target, shape, dtype, length):
-    (buffer, raw), (into, room) = source, target
+    (buffer, raw, typed), (into, room, wanted) = source, target
     assume(raw is not None)
     data = MLCTensorData(bytesNoCopy=buffer, length=len(raw))
     tensor = MLCTensor(shape=shape, dataType=dtype)
     needed = tensor.descriptor.tensorAllocationSizeInBytes
     bound, refused, _ = ask(lambda: tensor.bindAndWriteData(data, to=CPU))
-    assert bool(bound) == (len(raw) >= needed) and refused == (len(raw) < needed)
+    item = NUMPY[dtype]
+    assert bool(bound) == (len(raw) >= needed and typed in (None, item)) and refused is not bool(bound)
     copied, refused, wrong = ask(
         lambda: tensor.copyDataFromDeviceMemory(toBytes=into, length=length, synchronizeWithDevice=True)
     )
     if copied:
+        assert wanted in (None, item)
         seen = bytes(into.numpy().tobytes() if isinstance(into, torch.Tensor) else memoryview(into).tobytes())
         assert seen[:length] == raw[:length] and seen[length:] == room[length:]
     elif room is not None and bound and 0 <= length <= min(needed, len(room)):
-        assert refused and "read-only" in last_refusal().reason
+        assert refused and ("read-only" in last_refusal().reason or wanted not in (None, item))
     assert ask(tensor.synchronizeData)[0] is True
 
 

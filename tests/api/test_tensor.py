@@ -101,7 +101,12 @@ def test_properties_that_are_lists_are_fresh():
 def test_every_initializer_of_images_and_sequences():
     image = {"width": 5, "height": 4, "featureChannelCount": 3, "batchSize": 2}
     values = np.zeros(120, np.float32)
-    for more in ({}, {"data": data(values)}, {"randomInitializerType": 1}, {"data": data(values), "dataType": 7}):
+    for more in (
+        {},
+        {"data": data(values)},
+        {"randomInitializerType": 1},
+        {"data": data(values.view(np.int32)), "dataType": 7},
+    ):
         assert MLCTensor(**image, **more).descriptor.shape == [2, 3, 4, 5]
     filled = MLCTensor(**image, fillWithData=2.5, dataType=MLCDataType.int32)
     assert filled.numpy().dtype == np.int32 and (filled.numpy() == 2).all()

@@ -1,0 +1,89 @@
+"""What a buffer says its elements are, and which tensors may read or write them.
+
+A float64 array in a float32 tensor would be read as garbage without a word. Raw bytes say nothing of what they hold, and
+pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from mlc_torch.refusals import refuse
+
+Element = torch.dtype | tuple[str, int]
+"""A torch tensor's type, or the format that the buffer protocol gives and the bytes of one element."""
+
+_FLOATS, _INTEGERS = "efdg", "bBhHiIlLqQnN"
+_NATIVE = {"@", "=", "<" if sys.byteorder == "little" else ">"}
+_BYTES = {torch.uint8, torch.int8}
+_ONE_BYTE = {torch.bool, *_BYTES}
+_BITS_OF: dict[torch.dtype, set[torch.dtype]] = {
+    torch.int32: {torch.uint32},
+    torch.int64: {torch.uint64},
+    torch.float16: {torch.uint16},
+}
+"""What stands for the same bits: unsigned for signed, and uint16 where a language has no half floats."""
+_WIDTHS = {torch.float32: 4, torch.float16: 2, torch.int64: 8, torch.int32: 4}
+
+FITTING: set[tuple[Element, torch.dtype]] = set()
+"""Pairs that were found to fit: a program uses few, again and again."""
+
+
+def check_fit(element: Element, dtype: torch.dtype, who: str) -> None:
+    """Refuse a buffer whose elements are of another type than the tensor's, with the way out."""
+    if (element, dtype) in FITTING:
+        return
+    if not (_torch_fits(element, dtype) if isinstance(element, torch.dtype) else _format_fits(*element, dtype)):
+        wanted = str(dtype).removeprefix("torch.")
+        if isinstance(element, torch.dtype):
+            out = f"pass tensor.to({dtype}), or tensor.view(torch.uint8) if these are raw bytes"
+        else:
+            out = f"pass array.astype({_numpy_name(wanted)}), or array.view(np.uint8) if these are raw bytes"
+        refuse(f"{who} has elements of type {spoken(element)}, the tensor's are {wanted}; {out}")
+    FITTING.add((element, dtype))
+
+
+def _numpy_name(wanted: str) -> str:
+    return "np.bool_" if wanted == "bool" else f"np.{wanted}"
+
+
+def _torch_fits(element: torch.dtype, dtype: torch.dtype) -> bool:
+    if element is dtype or element in _BYTES:
+        return True
+    return dtype in _ONE_BYTE if element is torch.bool else element in _BITS_OF.get(dtype, ())
+
+
+def _format_fits(format_: str, size: int, dtype: torch.dtype) -> bool:
+    order, letter = (format_[0], format_[1:]) if format_[:1] in "@=<>!" and len(format_) > 1 else ("@", format_)
+    if letter in ("B", "b", "c") or letter.lstrip("0123456789") == "x":  # x: void
+        return True
+    if letter == "?":
+        return dtype in _ONE_BYTE
+    if order not in _NATIVE or size != _WIDTHS.get(dtype) or len(letter) != 1:
+        return False
+    if dtype.is_floating_point:
+        return letter in _FLOATS or (letter == "H" and dtype is torch.float16)
+    return letter in _INTEGERS
+
+
+_SPOKEN: dict[str, str] = {
+    **dict.fromkeys(_FLOATS, "float"),
+    **{letter: "uint" if letter.isupper() else "int" for letter in _INTEGERS},
+}
+
+
+def spoken(element: Any) -> str:
+    """The type in NumPy's words where it has some, else the format as it is."""
+    if isinstance(element, torch.dtype):
+        return str(element)
+    format_, size = element
+    letter = format_.lstrip("@=<>!")
+    if letter == "?":
+        return "bool"
+    if letter not in _SPOKEN:
+        return f"{format_!r} (of the buffer protocol)"
+    order = "big-endian " if format_[0] in ">!" else "little-endian " if format_[0] == "<" else ""
+    return ("" if not order or format_[0] in _NATIVE else order) + f"{_SPOKEN[letter]}{8 * size}"
