@@ -61,7 +61,7 @@ class MLCDevice(MLCObject):
         if len(gpus) > 1:
             log.info("of %d GPUs the first, %s, is used", len(gpus), gpus[0])
         made = cls._make(type=kind, actualDeviceType=kind, gpus=tuple(gpus))
-        made.torch_device = gpus[0] if gpus else torch.device("cpu")
+        made.__dict__["torch_device"] = gpus[0] if gpus else torch.device("cpu")
         return made
 
     @declare("init()", "init")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import CLASSES, YX
 from mlc_torch.spelling.arguments import describe, to_bool, to_int
+from mlc_torch.spelling.closest import hint
 
 _MISSING: Any = object()
 
@@ -35,6 +36,39 @@ class _EnumType(enum.EnumType):
             raise TypeError(f"{cls.__name__}() does not exist. There is:\n  {cls.__name__}(rawValue=)")
         return super().__call__(value, *args, **kw)
 
+    def __init__(cls: Any, *args: Any, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        type.__setattr__(cls, "_made", True)  # all cases are there
+
+    def __getattr__(cls: Any, name: str) -> Any:
+        """Only what is no case comes here (and on Python 3.11 also a case)."""
+        found = cls.__dict__.get("_member_map_", {}).get(name)
+        if found is None:
+            raise AttributeError(f"{cls.__name__} has no case {name!r}{_hint(cls, name)}")
+        return found
+
+    def __setattr__(cls: Any, name: str, value: Any) -> None:
+        if name[0] != "_" and cls.__dict__.get("_made") and not hasattr(cls, name):
+            raise AttributeError(f"{cls.__name__} has no case {name!r} to be set{_hint(cls, name)}")
+        super().__setattr__(name, value)
+
+
+def _hint(cls: Any, name: str) -> str:
+    return hint(name, cls.__dict__.get("_member_map_", ()))
+
+
+class _Fixed:
+    """A case takes no names that the enumeration has not."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_":
+            cls = type(self)
+            known = [n for n in dir(cls) if not n.startswith("_") and n not in cls.__dict__["_member_map_"]]
+            raise AttributeError(f"{self!r} has no property {name!r} that can be set{hint(name, known)}")
+        object.__setattr__(self, name, value)
+
 
 def _whole(who: str, value: Any) -> int:
     try:
@@ -43,7 +77,7 @@ def _whole(who: str, value: Any) -> int:
         raise TypeError(f"{who} expects {expected}, got {describe(value)}") from None
 
 
-class MLCEnum(enum.IntEnum, metaclass=_EnumType):
+class MLCEnum(_Fixed, enum.IntEnum, metaclass=_EnumType):
     """An enumeration of the framework. Members compare equal to their raw values, as Objective-C's constants do."""
 
     def __init_subclass__(cls, **kw: Any) -> None:
@@ -238,7 +272,12 @@ class MLCGradientClippingType(_Described):
     byGlobalNorm = 2
 
 
-class _PayloadEnum:
+class _PayloadType(type):
+    def __getattr__(cls: Any, name: str) -> Any:
+        raise AttributeError(f"{cls.__name__} has no case {name!r}{hint(name, cls.__dict__.get('cases', {}).values())}")
+
+
+class _PayloadEnum(metaclass=_PayloadType):
     """A Swift enumeration whose cases carry values. Objective-C sees the raw value and passes the rest beside it."""
 
     cases: ClassVar[dict[int, str]]
@@ -359,7 +398,7 @@ MLCPoolingType.average = MLCPoolingType(2)
 MLCPoolingType.l2Norm = MLCPoolingType(3)
 
 
-class MLCOptionSet(enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
+class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
     """A set of options. Where one is expected, a member, ``[]`` or a list of members serves, as in Swift."""
 
     def __init_subclass__(cls, **kw: Any) -> None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
 import logging
 import os
+import sys
+import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from mlc_torch.shown_by_default import ShownByDefault
@@ -26,6 +30,11 @@ class MLCRefusal(ValueError):
 
     ``reason`` says what was expected and what was given; ``member`` names the public member that was called.
     """
+
+    answers: type | None = None
+    """The class of what the member gives where it does not refuse, if that is an object."""
+    number: int = -1
+    """Which of the calls in this process it was."""
 
     def __init__(self, reason: str, member: str = "") -> None:
         super().__init__(reason)
@@ -44,6 +53,16 @@ class MLCRefusal(ValueError):
 class MLCTrainingWarning(UserWarning):
     """Something about a training graph that the framework accepts without a word and that keeps it from learning."""
 
+
+def warn_the_program(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the program that called into the library."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)
+
+
+_OURS = (str(Path(__file__).parent), "<mlc_torch")
 
 _strict: contextvars.ContextVar[bool | None] = contextvars.ContextVar("mlc_torch_strict", default=None)
 _last: contextvars.ContextVar[MLCRefusal | None] = contextvars.ContextVar("mlc_torch_last_refusal", default=None)
@@ -82,22 +101,57 @@ def last_refusal() -> MLCRefusal | None:
     return _last.get()
 
 
-def note(why: MLCRefusal, member: str) -> None:
+calls = itertools.count()
+"""Counts what passes a door and what is refused there, to tell whether a refusal was the very last thing to happen."""
+
+
+def note(why: MLCRefusal, member: str, answers: type | None = None) -> None:
     """Record a refusal at the door of ``member`` and log it, unless the caller asked for exceptions."""
     if not why.member:
         why.member = member
+    why.answers, why.number = answers, next(calls)
     _last.set(why)
     if not is_strict():
         why.with_traceback(None).__context__ = None  # the frames of a kept exception would keep whole graphs alive
         log.warning("refused: %s", why)
 
 
-def answer(why: MLCRefusal, member: str, value: Any) -> Any:
+def answer(why: MLCRefusal, member: str, value: Any, answers: type | None = None) -> Any:
     """What the public member gives back for a refusal: ``value``, or the exception in strict mode."""
-    note(why, member)
+    note(why, member, answers)
     if is_strict():
-        raise why
+        raise shortened(why)
     return value
+
+
+def shortened(why: MLCRefusal) -> MLCRefusal:
+    """The refusal without the frames that lie inside the library, so that a traceback ends at the program's own line.
+
+    Left as it is where a program's own code stands among them: a module, a hook or a handler of its own refused.
+    """
+    place = why.__traceback__
+    while place is not None:
+        frame = place.tb_frame
+        room = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if not (room in _NOT_THE_PROGRAM or frame.f_code.co_filename.startswith("<mlc_torch")):
+            return why
+        place = place.tb_next
+    return why.with_traceback(None)
+
+
+_NOT_THE_PROGRAM = {"mlc_torch", "torch"} | (sys.stdlib_module_names - {"__main__"})
+
+
+def why_none(wanted: type, call: int) -> str:
+    """Where a ``None`` probably came from that stands in the place of a ``wanted``: the newest refusal, if it can be.
+
+    ``call`` is the number of the call that was given it: straight after the refusal there is no doubt.
+    """
+    why = _last.get()
+    if why is None or why.answers is None or not issubclass(why.answers, wanted):
+        return ""
+    doubt = "" if call == why.number + 1 else "perhaps "
+    return f"; {doubt}from {why.member}, which was refused because {why.reason}"
 
 
 def unwrap(value: T | None) -> T:

@@ -24,7 +24,7 @@ class Descriptor(MLCObject):
 
     def __setattr__(self, name: str, value: Any) -> None:
         prop = self.__properties__.get(name)
-        if prop is None or not prop.settable:
+        if (prop is None and (name[0] == "_" or hasattr(self, name))) or (prop is not None and not prop.settable):
             raise AttributeError(f"{type(self).__name__}.{name} is read-only")
         super().__setattr__(name, value)
 

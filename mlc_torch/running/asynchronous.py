@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from mlc_torch.refusals import MLCRefusal, note, strict
+from mlc_torch.refusals import MLCRefusal, note, shortened, strict
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.road import Traveller, Work, travel
 from mlc_torch.tensor import MLCTensor
@@ -24,5 +24,5 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
     except MLCRefusal as why:
         with strict():  # it is raised, so it needs no line in the log; last_refusal() of this context shall know it
             note(why, why.member)
-        raise
+        raise shortened(why) from why.__cause__
     return answers[-1]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,25 +10,19 @@ import torch
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
 from mlc_torch.nodes.node import Node, producers
-from mlc_torch.refusals import MLCTrainingWarning
+from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.tensor import TensorState
 
 _CLASS_LOSSES = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
 _PROBABILITIES = (MLCLossType.categoricalCrossEntropy, MLCLossType.log)
 
 
-_OURS = (str(Path(__file__).parent.parent), "<mlc_torch")
-
-
 def warn_once(warned: set[str], cause: str, text: str) -> None:
-    """Warn at the line of the program that called into the library."""
+    """Warn of each cause once."""
     if cause in warned:
         return
     warned.add(cause)
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, MLCTrainingWarning, stacklevel=level)
+    warn_the_program(text, MLCTrainingWarning)
 
 
 def _kind(layer: Any) -> MLCLossType | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mlc_torch.spelling.arguments import CLASSES
 from mlc_torch.spelling.signature import Signature
 
 
@@ -30,3 +31,10 @@ class Declaration:
         if returns == "Bool":
             return False
         return [] if returns.startswith("[") and not returns.endswith("?") else None
+
+    def answers(self, target: Any) -> type | None:
+        """The class of the object that this member gives, where it gives one."""
+        name = self.signature.returns.rstrip("?")
+        if name == "Self":
+            return target if isinstance(target, type) else type(target)
+        return CLASSES.get(name)

@@ -7,10 +7,10 @@ used: an argument that is already what the member takes costs one look at its ty
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from mlc_torch.refusals import MLCRefusal, answer
+from mlc_torch.refusals import MLCRefusal, answer, calls, why_none
 from mlc_torch.spelling.arguments import CLASSES, Converter, converter, describe
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.signature import Signature, split_top
@@ -18,8 +18,8 @@ from mlc_torch.spelling.signature import Signature, split_top
 Door = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """Takes the object or class, the unlabelled arguments and the labelled ones."""
 
-Arguments = tuple[tuple[str, str, Converter], ...]
-"""For each argument of a call: where it stands (``args[0]``), its name in messages, its converter."""
+Arguments = tuple[tuple[str, str, str, Converter], ...]
+"""For each argument of a call: where it stands (``args[0]``), its name in messages, its Swift type, its converter."""
 
 CALLED_AS = "called_as"
 """A function with a parameter of this name is told by which spelling it was called: ``execute(inputsData:batchSize:)``."""
@@ -30,7 +30,7 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
     params = {p.keyword: p for p in declaration.signature.params}
     places = [(f"args[{i}]", params[k]) for i, k in enumerate(unlabelled)]
     places += [(f"given[{k!r}]", params[k]) for k in labelled]
-    known: dict[str, Any] = {"function": declaration.function, "MLCRefusal": MLCRefusal}
+    known: dict[str, Any] = {"function": declaration.function, "MLCRefusal": MLCRefusal, "calls": calls}
     lines, handed = [], []
     for number, (place, param) in enumerate(places):
         value = f"a{number}"
@@ -43,19 +43,20 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
     if CALLED_AS in inspect.signature(declaration.function).parameters:
         handed.append(f"{CALLED_AS}={declaration.signature.labels!r}")
     arguments: Arguments = tuple(
-        (place, p.name if p.keyword == "_" else p.keyword, converter(p.type)) for place, p in places
+        (place, p.name if p.keyword == "_" else p.keyword, p.type, converter(p.type)) for place, p in places
     )
     known["explain"] = _Explainer(declaration, arguments)
     text = "\n".join(
         [
             "def door(target, args, given):",
+            "    number = next(calls)",
             "    try:",
             *(f"        {line}" for line in lines),
             f"        return function({', '.join(['target', *handed])})",
             "    except MLCRefusal as why:",
             "        return explain.refusal(why, target)",
             "    except TypeError:",
-            "        explain.wrong_type(target, args, given)",
+            "        explain.wrong_type(target, args, given, number)",
             "        raise",
         ]
     )
@@ -115,11 +116,12 @@ class _Explainer:
         """The answer for a refusal. What a completion handler raised is the program's own, and goes on."""
         if why.from_handler:
             raise why
-        return answer(why, member_name(target, self.declaration.signature), self.declaration.on_refusal)
+        who = member_name(target, self.declaration.signature)
+        return answer(why, who, self.declaration.on_refusal, self.declaration.answers(target))
 
-    def wrong_type(self, target: Any, args: tuple[Any, ...], given: dict[str, Any]) -> None:
+    def wrong_type(self, target: Any, args: tuple[Any, ...], given: dict[str, Any], number: int) -> None:
         """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
-        for place, name, convert in self.arguments:
+        for place, name, type_, convert in self.arguments:
             value = args[int(place[5:-1])] if place.startswith("args[") else given[place[7:-2]]
             try:
                 convert(value)
@@ -127,7 +129,15 @@ class _Explainer:
                 continue
             except TypeError as expected:
                 who = member_name(target, self.declaration.signature)
-                raise TypeError(f"{who}: argument {name!r} expects {expected}, got {describe(value)}") from None
+                came = f"{describe(value)}{_why_none(type_, value, number)}"
+                raise TypeError(f"{who}: argument {name!r} expects {expected}, got {came}") from None
+
+
+def _why_none(type_: str, value: Any, number: int) -> str:
+    """Where a ``None`` came from, alone or as an entry of a list or dictionary."""
+    entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else [value]
+    wanted = CLASSES.get(type_.strip("[]?").rpartition(":")[2].strip())
+    return why_none(wanted, number) if wanted is not None and any(entry is None for entry in entries) else ""
 
 
 def member_name(target: Any, signature: Signature) -> str:

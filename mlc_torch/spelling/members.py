@@ -16,7 +16,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
-from mlc_torch.refusals import MLCRefusal, answer
+from mlc_torch.refusals import MLCRefusal, answer, shortened
 from mlc_torch.spelling.arguments import converter, describe
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import Door, make_door
@@ -152,7 +152,11 @@ def selector_method(declaration: Declaration) -> Any:
             raise TypeError(f"{name} takes {count} arguments, got {len(args)}")
         if door is None:
             door = make_door(declaration, signature.keywords, ())
-        return door(target, args, _NO_LABELS)
+        try:
+            return door(target, args, _NO_LABELS)
+        except MLCRefusal as why:
+            __tracebackhide__ = True
+            raise shortened(why) from why.__cause__
 
     call.__name__ = name
     call.__qualname__ = name

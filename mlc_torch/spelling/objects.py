@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mlc_torch.refusals import MLCRefusal, answer, unwrap
+from mlc_torch.refusals import MLCRefusal, answer, shortened, unwrap, warn_the_program
 from mlc_torch.spelling.arguments import CLASSES
+from mlc_torch.spelling.closest import hint, near_miss
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.members import prop, selector_method, static_prop
-from mlc_torch.spelling.overloads import Overloads, documentation, swift_method
+from mlc_torch.spelling.overloads import Overloads, documentation, swift_method, tell_of_async_form
 from mlc_torch.spelling.signature import selector_name
 
 
@@ -23,7 +24,6 @@ class MLCObject:
     if TYPE_CHECKING:
         # Fields are stored by _make, under names that a type checker cannot see. Programs have the stubs.
         def __getattr__(self, name: str) -> Any: ...
-        def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init_subclass__(cls, *, inherits_initializers: bool = True, **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -47,6 +47,9 @@ class MLCObject:
                     setattr(cls, selector_name(declaration.selector), selector_method(declaration))
             if name:
                 _install(cls, name, table[name])
+        for name in own:
+            if name.endswith("Async") and name.removesuffix("Async") in own:
+                tell_of_async_form(vars(cls)[name.removesuffix("Async")], name)
         for p in vars(cls).copy().values():
             if isinstance(p, static_prop) and p.selector:
                 setattr(cls, p.selector, classmethod(lambda c, p=p: p.getter(c)))
@@ -58,15 +61,29 @@ class MLCObject:
         if cls.__init__ is not MLCObject.__init__ and not initializers.fit(len(args), tuple(labels)):
             # A subclass with an __init__ of its own takes what it likes and reaches ours through super().__init__.
             return object.__new__(cls)
-        return initializers(cls, args, labels)
+        try:
+            return initializers(cls, args, labels)
+        except MLCRefusal as why:
+            __tracebackhide__ = True
+            raise shortened(why) from why.__cause__
 
     def __init__(self, *args: Any, **labels: Any) -> None:
         if type(self).__init__ is MLCObject.__init__:
             return  # __new__ has made the object
         assert self.__initializers__ is not None
-        made = unwrap(self.__initializers__(type(self), args, labels))
+        try:
+            made = unwrap(self.__initializers__(type(self), args, labels))
+        except MLCRefusal as why:
+            __tracebackhide__ = True
+            raise shortened(why) from why.__cause__
         self.__dict__.update(made.__dict__)
         self._adopted()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A name that is no member would be set and never read, so it is an error, as in Swift."""
+        if name[0] != "_" and not any(name in vars(cls) for cls in type(self).__mro__):
+            _unknown_name(self, name)
+        object.__setattr__(self, name, value)
 
     def _adopted(self) -> None:
         """Called when a subclass's own ``__init__`` has taken over the state of an object made for it."""
@@ -90,6 +107,23 @@ class MLCObject:
     def _shown(self) -> list[str]:
         """The properties a one-line repr shows."""
         return [n for n, p in self.__properties__.items() if p.swift and not isinstance(p, static_prop)]
+
+
+def _unknown_name(target: MLCObject, name: str) -> None:
+    """An error; for an instance of a program's own class, which may have fields of its own, a warning about near misses."""
+    cls = type(target)
+    known = [n for n in dir(cls) if not n.startswith("_") and "_" not in n]
+    if is_ours(cls):
+        raise AttributeError(f"{cls.__name__} has no property {name!r}{hint(name, known)}")
+    inherited = {n for base in cls.__mro__ if is_ours(base) for n in vars(base)}
+    meant = near_miss(name, [n for n in known if n in inherited])
+    if meant is not None:
+        warn_the_program(f"{cls.__name__}.{name} is set, and is no property of ML Compute; it has {meant}")
+
+
+def is_ours(cls: type) -> bool:
+    """Whether a class is the library's own, not one that a program derived."""
+    return cls.__module__.partition(".")[0] == "mlc_torch"
 
 
 def _not_inherited(selector: str) -> Any:

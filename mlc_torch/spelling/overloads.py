@@ -6,10 +6,12 @@ and two of ours that were would fail when their class is made.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any
 
+from mlc_torch.refusals import MLCRefusal, shortened
+from mlc_torch.spelling.arguments import converter
+from mlc_torch.spelling.closest import likeness
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import Door, make_door
 
@@ -38,7 +40,7 @@ class Overloads:
         key = (len(args), tuple(given))
         door = self.doors.get(key)
         if door is None:
-            door = self._door(*key)
+            door = self._door(args, tuple(given))
             if len(self.doors) < _REMEMBERED:
                 self.doors[key] = door
         return door(target, args, given)
@@ -58,31 +60,56 @@ class Overloads:
                 fits.append((declaration, positional))
         return fits
 
-    def _door(self, count: int, keywords: tuple[str, ...]) -> Door:
-        fits = self.fit(count, keywords)
+    def _door(self, args: tuple[Any, ...], keywords: tuple[str, ...]) -> Door:
+        fits = self.fit(len(args), keywords)
         if not fits:
-            raise TypeError(self._no_such(count, keywords))
+            raise TypeError(self._no_such(args, keywords))
         declaration, positional = min(fits, key=lambda fit: len(fit[0].signature.params))
         return make_door(declaration, positional, keywords)
 
-    def _no_such(self, count: int, keywords: tuple[str, ...]) -> str:
-        given = ", ".join(["(unlabelled)"] * count + [f"{k}=" for k in keywords])
+    def _no_such(self, args: tuple[Any, ...], keywords: tuple[str, ...]) -> str:
+        given = ", ".join(["(unlabelled)"] * len(args) + [f"{k}=" for k in keywords])
         spellings = dict.fromkeys(spell_call(d) for d in self.declarations)
         lines = "".join(f"\n  {self.title}{spelling}" for spelling in spellings)
-        closest = self._closest(count, keywords)
+        closest = max(self.declarations, key=lambda d: _closeness(d, args, keywords))
         hint = f"\nclosest: {self.title}{spell_call(closest)}" if closest.signature.params else ""
         return f"{self.title}({given}) does not exist. There is:{lines}{hint}"
-
-    def _closest(self, count: int, keywords: tuple[str, ...]) -> Declaration:
-        """By the labels; where none were written, by the number of arguments."""
-        if not keywords:
-            return min(self.declarations, key=lambda d: abs(len(d.signature.params) - count))
-        known = {", ".join(d.signature.keywords): d for d in self.declarations}
-        return known[difflib.get_close_matches(", ".join(keywords), known, 1, 0.0)[0]]
 
     @property
     def title(self) -> str:
         return self.owner if self.name == "init" else f"{self.owner}.{self.name}"
+
+
+_MISSING = 0.3
+"""What a label that a member demands, and nobody wrote, counts against one that was written rightly."""
+
+
+def _closeness(declaration: Declaration, args: tuple[Any, ...], keywords: tuple[str, ...]) -> float:
+    """How near a call comes to a member: labels that are there or nearly, and unlabelled values of a fitting type."""
+    params = declaration.signature.params
+    score, met = 0.0, set()
+    for param, value in zip(params, args, strict=False):
+        if _takes(param.type, value):
+            score += 1
+            met.add(param.keyword)
+    for keyword in keywords:
+        left = [p.keyword for p in params if p.keyword not in met]
+        best = max(left, key=lambda label: likeness(keyword, label), default="")
+        alike = likeness(keyword, best)
+        if alike >= 0.6:
+            score += alike
+            met.add(best)
+        else:
+            score -= _MISSING
+    return score - _MISSING * len(declaration.signature.required - met)
+
+
+def _takes(type_: str, value: Any) -> bool:
+    try:
+        converter(type_)(value)
+    except (TypeError, MLCRefusal):
+        return False
+    return True
 
 
 def positional_keywords(declaration: Declaration, count: int) -> tuple[str, ...] | None:
@@ -108,12 +135,21 @@ def swift_method(overloads: Overloads) -> Callable[..., Any]:
 
     def call(target: Any, /, *args: Any, **given: Any) -> Any:
         door = doors.get((len(args), tuple(given)))
-        return overloads(target, args, given) if door is None else door(target, args, given)
+        try:
+            return overloads(target, args, given) if door is None else door(target, args, given)
+        except MLCRefusal as why:
+            __tracebackhide__ = True
+            raise shortened(why) from why.__cause__
 
     call.__name__ = name
     call.__qualname__ = f"{overloads.owner}.{name}"
     call.__doc__ = documentation(overloads.declarations)
     return call
+
+
+def tell_of_async_form(method: Callable[..., Any], name: str) -> None:
+    """Add to ``help()`` what to await: the plain form answers at once, and awaiting its answer can only fail."""
+    method.__doc__ = f"{method.__doc__}\n\nIn a coroutine: await {name}(...)"
 
 
 def documentation(declarations: list[Declaration]) -> str:
@@ -124,6 +160,6 @@ def documentation(declarations: list[Declaration]) -> str:
         if text and text not in words:
             words.append(text)
     spellings = "\n".join(
-        f"    {d.signature}" + (f"\n        {d.selector}" if d.selector else "") for d in declarations
+        f"    {d.signature.here}" + (f"\n        {d.selector}" if d.selector else "") for d in declarations
     )
     return "\n\n".join([*words, "Spellings:\n" + spellings])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 def split_top(text: str, separator: str = ",") -> list[str]:
@@ -76,6 +76,11 @@ class Signature:
     def labels(self) -> str:
         """Swift's full name: ``node(with:source:)``."""
         return f"{self.name}({''.join(p.label + ':' for p in self.params)})"
+
+    @property
+    def here(self) -> str:
+        """The signature by the name that Python calls: ``async`` overloads have the suffix ``Async``."""
+        return str(replace(self, name=f"{self.name}Async")) if self.is_async else str(self)
 
     def __str__(self) -> str:
         params = ", ".join(

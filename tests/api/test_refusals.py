@@ -11,6 +11,8 @@ import pickle
 import subprocess
 import sys
 import threading
+import traceback
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +59,42 @@ def test_strict_raises_and_logs_nothing(caplog):
         refused()
     assert caplog.records == [] and last_refusal() is error.value
     assert refused() is None
+
+
+def frames_of_ours(error: BaseException) -> list[str]:
+    room = str(Path(mlc.__file__).parent)
+    return [f.name for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(room)]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        refused,
+        lambda: mlc.MLCTensor.tensorWithShape_([0]),
+        lambda: mlc.MLCInferenceGraph(graphObjects=[mlc.MLCGraph()]).compile(options=[], device=mlc.MLCDevice.cpu()),
+        lambda: mlc.MLCInferenceGraph(graphObjects=[mlc.MLCGraph()]).execute(inputsData={}, batchSize=1),
+        lambda: asyncio.run(
+            mlc.MLCInferenceGraph(graphObjects=[mlc.MLCGraph()]).executeAsync(inputsData={}, batchSize=1)
+        ),
+    ],
+    ids=["initializer", "selector", "compile", "execute", "async"],
+)
+def test_in_strict_mode_the_traceback_ends_at_the_program_s_own_line(call):
+    with strict(), pytest.raises(MLCRefusal) as error:
+        call()
+    assert len(frames_of_ours(error.value)) == 1
+    assert error.value.__context__ is None or error.value.__suppress_context__
+
+
+def test_a_program_s_own_code_among_the_frames_stays_in_the_traceback():
+    class Reader(MLCObject):
+        @declare("init?(block: () -> Void)", "readerWithBlock:")
+        def _create(cls, block):
+            block()
+
+    with strict(), pytest.raises(MLCRefusal) as error:
+        Reader(block=refused)
+    assert "refused" in [f.name for f in traceback.extract_tb(error.value.__traceback__)]
 
 
 def test_strict_may_be_nested_and_switched_off():

@@ -132,6 +132,93 @@ def test_the_closest_is_spelt_as_it_is_called(call, closest):
     assert str(error.value).endswith(f"\nclosest: {closest}")
 
 
+@pytest.mark.parametrize(
+    ("call", "closest"),
+    [
+        (
+            lambda: mlc_torch.MLCConvolutionDescriptor(
+                kernelSize=(3, 3), inputFeatureChannelCount=1, outputFeatureChannelCount=2
+            ),
+            "MLCConvolutionDescriptor([type=], kernelSizes=, ",
+        ),
+        (
+            lambda: mlc_torch.MLCPoolingDescriptor(type=1, kernelSize=2, stride=2),
+            "MLCPoolingDescriptor(type=, kernelSizes=, ",
+        ),
+        (lambda: mlc_torch.MLCTensor([4, 3]), "MLCTensor(shape=)"),
+        (lambda: mlc_torch.MLCTensor([4, 3], mlc_torch.MLCDataType.float32), "MLCTensor(shape=, dataType=)"),
+        (lambda: mlc_torch.MLCTensor(shap=[3], dtype=1), "MLCTensor(shape=, dataType=)"),
+        (
+            lambda: mlc_torch.MLCTensor(descriptr=mlc_torch.MLCTensorDescriptor(shape=[3], dataType=1)),
+            "MLCTensor(descriptor=)",
+        ),
+        (lambda: mlc_torch.MLCSoftmaxLayer(type=0), "MLCSoftmaxLayer(operation=)"),
+        (lambda: mlc_torch.MLCGraph().node(layer=None, sources=[]), "MLCGraph.node(with_, sources=)"),
+    ],
+)
+def test_the_closest_goes_by_each_label_and_by_the_type_of_what_has_none(call, closest):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert str(error.value).splitlines()[-1].startswith(f"closest: {closest}")
+
+
+def refused_layer():
+    return mlc_torch.MLCPaddingLayer(zeroPadding=[1, 2, 3])
+
+
+REASON = r"from MLCPaddingLayer\(zeroPadding:\), which was refused because padding takes 1 size, .*, got \[1, 2, 3\]$"
+
+
+def test_a_none_says_which_refusal_it_came_from():
+    graph, x = mlc_torch.MLCGraph(), mlc_torch.MLCTensor(shape=[2, 2])
+    with pytest.raises(TypeError, match=rf"argument 'with_' expects MLCLayer, got None \(NoneType\); {REASON}"):
+        graph.node(refused_layer(), source=x)
+    layer = refused_layer()
+    x.label = "a name"
+    mlc_torch.MLCTensor(shape=[3])
+    with pytest.raises(TypeError, match=rf"expects MLCLayer, got None \(NoneType\); perhaps {REASON}"):
+        graph.node(layer, source=x)
+    with pytest.raises(TypeError, match=rf"; perhaps {REASON}"):
+        graph.nodeWithLayer_source_(layer, x)
+
+
+def test_a_none_of_another_kind_blames_nobody():
+    refused_layer()
+    with pytest.raises(TypeError, match=r"argument 'source' expects MLCTensor, got None \(NoneType\)$"):
+        mlc_torch.MLCGraph().node(mlc_torch.MLCActivationLayer.relu, source=None)
+    refused_layer()
+    with pytest.raises(TypeError, match=r"argument 'with_' expects MLCLayer, got 3 \(int\)$"):
+        mlc_torch.MLCGraph().node(3, source=mlc_torch.MLCTensor(shape=[2]))
+
+
+def test_a_none_in_a_list_or_dictionary_and_one_for_a_device(monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")
+    graph, x = mlc_torch.MLCGraph(), mlc_torch.MLCTensor(shape=[2, 2])
+    result = graph.node(mlc_torch.MLCReshapeLayer(shape=[2, 2]), sources=[x, x])
+    assert result is None
+    inference = mlc_torch.MLCInferenceGraph(graphObjects=[graph])
+    came = r"perhaps from MLCGraph.node\(with:sources:\), which was refused because .*takes 1 source, got 2"
+    with pytest.raises(TypeError, match=rf"entry 'y' must be MLCTensor, it is None .*; {came}"):
+        inference.addOutputs({"x": x, "y": result})
+    with pytest.raises(TypeError, match=rf"entry 1 must be MLCTensor, .*; {came}"):
+        graph.node(mlc_torch.MLCConcatenationLayer(dimension=0), sources=[x, result])
+    with pytest.raises(
+        TypeError, match=r"expects MLCDevice, got None \(NoneType\); from MLCDevice.gpu\(\), which was "
+    ):
+        inference.compile(options=[], device=mlc_torch.MLCDevice.gpu())
+
+
+def test_help_names_what_to_await():
+    for cls, names in (
+        (mlc_torch.MLCTrainingGraph, ["execute", "executeForward", "executeGradient", "executeOptimizerUpdate"]),
+        (mlc_torch.MLCInferenceGraph, ["execute"]),
+    ):
+        for name in names:
+            assert getattr(cls, name).__doc__.endswith(f"In a coroutine: await {name}Async(...)")
+            text = getattr(cls, f"{name}Async").__doc__
+            assert f"async {name}Async(" in text and f"async {name}(" not in text
+
+
 def test_the_error_for_a_method_names_the_method():
     with pytest.raises(
         TypeError, match=r"Crate.take\(start=\) does not exist(.|\n)*Crate.take\(from_=, in_=, \[count=\]\)"

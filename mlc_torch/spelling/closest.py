@@ -1,0 +1,26 @@
+"""Which known name a mistaken one was probably meant to be."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+_NEAR = 0.75
+"""From which likeness on (1: the same letters) a name counts as a near miss: ``lable`` and ``label`` have 0.8."""
+
+
+def likeness(one: str, other: str) -> float:
+    """From 0 to 1; capitals do not count."""
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
+
+
+def near_miss(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` nearly is."""
+    best = max(known, key=lambda other: likeness(name, other), default="")
+    return best if likeness(name, best) >= _NEAR else None
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the near miss where there is one."""
+    best = near_miss(name, known)
+    return f"; closest: {best}" if best is not None else ""

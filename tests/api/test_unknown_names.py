@@ -1,0 +1,107 @@
+"""A name that ML Compute does not have is an error where it is written, and the error names what was meant."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import pytest
+
+import mlc_torch as mlc
+from mlc_torch import MLCActivationLayer, MLCDataType, MLCExecutionOptions, MLCTensor
+from tests.graph.programs import sgd
+
+MISSPELT = [
+    (lambda: mlc.MLCTensorParameter(tensor=MLCTensor(shape=[2])), "isUpdateable", "isUpdatable"),
+    (sgd, "learningrate", "learningRate"),
+    (lambda: MLCTensor(shape=[2]), "lable", "label"),
+    (lambda: MLCActivationLayer.relu, "isDebugingEnabled", "isDebuggingEnabled"),
+    (lambda: mlc.MLCMatMulDescriptor(), "transposeX", "transposesX"),
+    (lambda: mlc.MLCGraph(), "summery", "summary"),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "meant"), MISSPELT, ids=[m[1] for m in MISSPELT])
+def test_a_near_miss_cannot_be_set(make, name, meant):
+    target = make()
+    with pytest.raises(AttributeError, match=rf"^{type(target).__name__} has no property '{name}'; closest: {meant}$"):
+        setattr(target, name, 1)
+    assert not hasattr(target, name)
+
+
+def test_any_other_name_cannot_be_set_either():
+    with pytest.raises(AttributeError, match=r"^MLCTensor has no property 'zzz'$"):
+        MLCTensor(shape=[2]).zzz = 1
+
+
+def test_what_is_there_is_set_as_before():
+    layer = MLCActivationLayer.relu
+    layer.label, layer.isDebuggingEnabled = "mine", True
+    assert (layer.label, layer.isDebuggingEnabled) == ("mine", True)
+    with pytest.raises(AttributeError, match=r"^MLCActivationLayer.layerID is read-only$"):
+        layer.layerID = 3
+    with pytest.raises(AttributeError, match=r"^MLCMatMulDescriptor.alpha is read-only$"):
+        mlc.MLCMatMulDescriptor().alpha = 2.0
+    graph = mlc.MLCGraph()
+    graph.node = "replaced by a test"  # what unittest.mock does
+    assert graph.node == "replaced by a test"
+
+
+def test_copies_and_pickles_are_made_as_before():
+    descriptor = mlc.MLCMatMulDescriptor(alpha=3.0, transposesX=True, transposesY=False)
+    assert pickle.loads(pickle.dumps(descriptor)) == copy.deepcopy(descriptor) == descriptor
+
+
+class Mine(MLCActivationLayer):
+    """A program's own class."""
+
+
+class Counting(MLCActivationLayer):
+    def __init__(self):
+        super().__init__(descriptor=mlc.MLCActivationDescriptor(type=mlc.MLCActivationType.relu))
+        self.count = 0
+
+
+def test_a_program_s_own_class_takes_names_of_its_own():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer = Counting()
+        layer.count += 1
+        layer.colour = "red"
+    assert (layer.count, layer.colour) == (1, "red")
+
+
+def test_a_near_miss_on_a_program_s_own_class_is_set_with_a_warning_at_the_program_s_line():
+    layer = Mine(descriptor=mlc.MLCActivationDescriptor(type=mlc.MLCActivationType.relu))
+    with pytest.warns(
+        UserWarning, match=r"^Mine.lable is set, and is no property of ML Compute; it has label$"
+    ) as caught:
+        layer.lable = "x"
+    assert layer.lable == "x" and caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("read", "says"),
+    [
+        (lambda: MLCDataType.flaot32, "MLCDataType has no case 'flaot32'; closest: float32"),
+        (lambda: MLCExecutionOptions.syncronous, "MLCExecutionOptions has no case 'syncronous'; closest: synchronous"),
+        (lambda: mlc.MLCLossType.zzz, "MLCLossType has no case 'zzz'"),
+        (lambda: mlc.MLCPaddingPolicy.vallid, "MLCPaddingPolicy has no case 'vallid'; closest: valid"),
+        (lambda: mlc.MLCPoolingType.averge, "MLCPoolingType has no case 'averge'; closest: average"),
+    ],
+)
+def test_a_case_that_is_not_there_is_named_with_the_class_and_the_closest(read, says):
+    with pytest.raises(AttributeError) as error:
+        read()
+    assert str(error.value) == says
+
+
+def test_cases_cannot_be_added_or_given_names():
+    with pytest.raises(AttributeError, match=r"MLCDataType has no case 'flaot32' to be set; closest: float32"):
+        MLCDataType.flaot32 = 5
+    with pytest.raises(AttributeError, match=r"MLCDataType.float32 has no property 'size'"):
+        MLCDataType.float32.size = 4
+    with pytest.raises(AttributeError, match=r"has no property 'size'"):
+        (MLCExecutionOptions.synchronous | MLCExecutionOptions.profiling).size = 4
+    assert MLCDataType.float32 == 1 and not hasattr(MLCDataType.float32, "size")
