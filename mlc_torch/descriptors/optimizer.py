@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from mlc_torch.descriptors.base import Descriptor
 from mlc_torch.enums import MLCGradientClippingType
+from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.spelling import declare, prop
 
 _REGULARIZATION = "regularizationType: MLCRegularizationType, regularizationScale: Float"
+
+
+def warn_unless_finite(learningRate: float) -> None:
+    """The first update would make every weight NaN or infinite."""
+    if not math.isfinite(learningRate):
+        warn_the_program(f"the learning rate is {learningRate}; no weight stays a number with it", MLCTrainingWarning)
 
 
 class MLCOptimizerDescriptor(Descriptor):
@@ -53,6 +62,7 @@ class MLCOptimizerDescriptor(Descriptor):
         maximumClippingNorm=1.0,
         customGlobalNorm=1.0,  # measured: the short factories give 1, not 0 (evidence.md C24)
     ):
+        warn_unless_finite(learningRate)
         return cls._make(
             learningRate=learningRate,
             gradientRescale=gradientRescale,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.layers.base import MLCLayer
 from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import MLCTensorData, TensorState
@@ -33,6 +34,8 @@ class Feed:
     """Indices, and the lengths of sequences, must stay below this."""
     form: tuple[torch.dtype, tuple[int, ...]]
     """How its data is looked at."""
+    reader: MLCLayer | None = None
+    """The layer that sets the limit."""
 
 
 def describe_feeds(
@@ -44,19 +47,20 @@ def describe_feeds(
     for group, (kind, cells) in enumerate(fed):
         for name, cell in cells.items():
             axis, form = counted_axis(cell, axes, batch), (cell.dtype, cell.shape)
-            feeds.append(Feed(kind, group, name, cell, axis, limits.get(id(cell)), form))
+            limit, reader = limits.get(id(cell), (None, None))
+            feeds.append(Feed(kind, group, name, cell, axis, limit, form, reader))
     return feeds
 
 
-def index_limits(nodes: Sequence[Node]) -> dict[int, int]:
-    """What the elements of a tensor must stay below, for each one that a node reads indices or lengths from."""
-    limits: dict[int, int] = {}
+def index_limits(nodes: Sequence[Node]) -> dict[int, tuple[int, MLCLayer]]:
+    """What the elements of a tensor must stay below, and which layer demands it, where one reads indices or lengths."""
+    limits: dict[int, tuple[int, MLCLayer]] = {}
     for node in nodes:
         sources = [c.descriptor for c in node.reads]
         for position, cell in enumerate(node.reads):
             limit = node.layer._index_limit(position, sources)
-            if limit is not None:
-                limits[id(cell)] = min(limit, limits.get(id(cell), limit))
+            if limit is not None and (id(cell) not in limits or limit < limits[id(cell)][0]):
+                limits[id(cell)] = (limit, node.layer)
     return limits
 
 
@@ -67,7 +71,7 @@ def checked_constants(nodes: Sequence[Node], fed: Sequence[TensorState]) -> list
     for cell in constants.values():
         value = cell.current()
         if value is not None:
-            _check_indices(f"constant {cell.label!r}", value, limits[id(cell)])
+            _check_indices(f"constant {cell.label!r}", value, *limits[id(cell)])
     return list(constants.values())
 
 
@@ -118,7 +122,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
         else:
             value = _cut(feed, found, data, batch)
         if feed.limit is not None:
-            _check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit)
+            _check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
         taken.append(value)
     return taken
 
@@ -154,11 +158,12 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) 
     return needed
 
 
-def _check_indices(who: str, value: torch.Tensor, limit: int) -> None:
+def _check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:
     """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
     low, high = (int(n) for n in torch.aminmax(value))
     if low < 0 or high >= limit:
-        refuse(f"the {who} holds {low if low < 0 else high}; what is there must lie from 0 to {limit - 1}")
+        wrong, whose = low if low < 0 else high, "its layer" if reader is None else f"the layer {reader._label!r}"
+        refuse(f"the {who} holds {wrong}; what is there must lie from 0 to {limit - 1} for {whose}")
 
 
 def write_all(cell: TensorState, source: torch.Tensor, device: MLCDevice) -> None:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from mlc_torch.descriptors.base import zero_of
+from mlc_torch.descriptors.optimizer import warn_unless_finite
 from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, prop
@@ -23,6 +24,12 @@ class MLCOptimizer(MLCObject):
     """The settings of a descriptor; the learning rate and the clipping switch may change between updates."""
 
     learningRate = prop("Float", settable=True)
+
+    @learningRate.writes
+    def _set_learning_rate(self, learningRate):
+        warn_unless_finite(learningRate)
+        self.__dict__["_learningRate"] = learningRate
+
     gradientRescale = prop("Float")
     appliesGradientClipping = prop("Bool", settable=True)
     gradientClippingType = prop("MLCGradientClippingType")

@@ -15,6 +15,7 @@ from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import refuse
 from mlc_torch.running.executable import ExecutableGraph
 from mlc_torch.running.results import into_full
+from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, TensorState
@@ -58,9 +59,12 @@ class GradientGraph(ExecutableGraph):
 
     @declare("gradientTensor(forInput input: MLCTensor) -> MLCTensor?", "gradientTensorForInput:")
     def _gradient_of_input(self, input):
-        """The gradient of an input; needs the compile option ``computeAllGradients``."""
+        """The gradient of an input, which needs the compile option ``computeAllGradients``, or of a tensor that
+        ``setTrainingTensorParameters`` named."""
+        if any(p._tensor._cell is input._cell for p in self._steering.trained):
+            return self._gradient_tensor(input._cell, self._separate_session())
         if all(cell is not input._cell for cell in self._declared.inputs.values()):
-            refuse(f"tensor {input.label!r} is no input of this graph")
+            refuse(f"tensor {input.label!r} is no input of this graph, nor one that is trained")
         if self._compiled is None or not self._compiled.options & Compile.computeAllGradients:
             refuse("input gradients need the compile option computeAllGradients")
         if self._runs.last is None or not self._runs.last.phase.has_gradients:
@@ -95,10 +99,21 @@ class GradientGraph(ExecutableGraph):
             ]
         return made
 
+    @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
+    def _add_outputs(self, outputs):
+        """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
+        with self._lock:
+            for tensor in outputs.values():
+                if tensor._cell.gradient_of is not None:
+                    self._steering.pending.append((tensor._cell.gradient_of, lambda held=tensor: held))
+        return super()._add_outputs(outputs)
+
     def _fill_gradient_tensors(self, session: Session) -> None:
-        """Tensors that were handed out before there was a gradient."""
-        waiting = [(cell, tensor) for cell, reference in self._steering.pending if (tensor := reference()) is not None]
-        self._steering.pending = []
+        """Tensors that were handed out before there was a gradient, and those that are outputs."""
+        outputs = {id(cell) for cell in self._declared.outputs.values()}
+        pending = [(*entry, tensor) for entry in self._steering.pending if (tensor := entry[1]()) is not None]
+        waiting = [(cell, tensor) for cell, _, tensor in pending]
+        self._steering.pending = [(cell, kept) for cell, kept, tensor in pending if id(tensor._cell) in outputs]
         self._add_late(session, [cell for cell, _ in waiting])
         for cell, tensor in waiting:
             value = self._gradient_value(cell, session)
@@ -115,13 +130,18 @@ class GradientGraph(ExecutableGraph):
     def _gradient_tensor(self, cell: TensorState, session: Session | None) -> MLCTensor:
         """A new tensor that holds the gradient of ``cell``: zeros where nothing depends on it, no data before any."""
         made = TensorState(cell.descriptor)
-        made.label = f"gradient of {cell.label}"
+        made.label, made.gradient_of = f"gradient of {cell.label}", cell
         value = self._gradient_value(cell, session) if session is not None else None
         if value is not None:
             made.publish(value, self._device)
         return MLCTensor._of(made)
 
     def _gradient_value(self, cell: TensorState, session: Session) -> torch.Tensor | None:
+        if session.phase.has_gradients:
+            for trained, gradient in zip(session.plan.trained, session.gradients, strict=False):
+                if trained.cell is cell:
+                    zeros = torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
+                    return zeros if gradient is None else gradient.reshape(cell.shape)
         slot = session.plan.slots.get(id(cell))
         if not session.phase.has_gradients or slot is None or slot not in session.plan.wanted:
             return None

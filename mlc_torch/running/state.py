@@ -3,8 +3,7 @@ gradients, and what has been run."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -73,8 +72,9 @@ class GradientState:
     """For a result, by identity: itself, and the tensor that a gradient from outside is bound to."""
     watched: dict[int, TensorState] = field(default_factory=dict)
     """Tensors whose gradient somebody asked for, by identity."""
-    pending: list[tuple[TensorState, weakref.ref[MLCTensor]]] = field(default_factory=list)
-    """Gradient tensors that were handed out before there was a gradient, with the tensor that it is the gradient of."""
+    pending: list[tuple[TensorState, Callable[[], MLCTensor | None]]] = field(default_factory=list)
+    """Gradient tensors that the next gradient phase fills, with the tensor that it is the gradient of: those that were
+    handed out before there was a gradient, as long as somebody holds them, and those that are outputs."""
     hooks: list[tuple[TensorState, Hook]] = field(default_factory=list)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
 from mlc_torch.nodes.node import Node, producers
+from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.tensor import TensorState
 
@@ -55,7 +56,7 @@ def warn_untrained(warned: set[str], nodes: Sequence[Node], outputs: dict[str, T
                 "the double softmax learns slowly or not at all",
             )
     for name, cell in outputs.items():
-        if id(cell) not in made_by:
+        if id(cell) not in made_by and cell.gradient_of is None:
             warn_once(warned, f"output {name}", f"no node of the graph produces the output {name!r} ({cell.label})")
     if not learns:
         warn_once(
@@ -63,6 +64,51 @@ def warn_untrained(warned: set[str], nodes: Sequence[Node], outputs: dict[str, T
             "nothing to update",
             "no parameter can be updated: no layer has parameters that a loss depends on, the gradient is stopped before "
             "them, isUpdatable is False or disableUpdate was given everywhere",
+        )
+
+
+def warn_unread(
+    warned: set[str], nodes: Sequence[Node], declared: Sequence[tuple[str, Mapping[str, TensorState]]]
+) -> None:
+    """Inputs, labels and weights that were declared and that no node of the graph reads."""
+    read = {id(c) for node in nodes for c in node.reads}
+    for kind, cells in declared:
+        for name, cell in cells.items():
+            if id(cell) not in read:
+                warn_once(
+                    warned,
+                    f"unread {kind} {name}",
+                    f"no node of the graph reads the {kind} {name!r} ({cell.label}); what is given for it is ignored",
+                )
+
+
+def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells: Iterable[TensorState]) -> None:
+    """Tensors with more optimizer data than the optimizer keeps."""
+    kept = 0 if optimizer is None else len(optimizer.state_names())
+    for cell in cells:
+        if len(cell.optimizer_data) > kept:
+            warn_once(
+                warned,
+                "spare optimizer data",
+                f"the optimizer keeps {kept} tensors for {cell.label!r}, {len(cell.optimizer_data)} are bound as optimizer "
+                f"data; {'the first are used' if kept else 'they are not used'}",
+            )
+
+
+_NAN_LOSS = "loss is NaN"
+
+
+def warn_of_loss(warned: set[str], loss: torch.Tensor) -> None:
+    """A loss that is NaN. One look at a value that is on the host already: elsewhere it would have to be waited for."""
+    if _NAN_LOSS in warned:
+        return
+    value = loss.item() if loss.numel() == 1 else loss.sum().item()
+    if value != value and bool(loss.isnan().any()):  # the sum of inf and -inf is NaN too
+        warn_once(
+            warned,
+            _NAN_LOSS,
+            "the loss is NaN, and so is every parameter that was or will be updated by its gradient; look for NaN or infinity "
+            "in the data, a division by zero, the logarithm of zero, or a learning rate that is too large",
         )
 
 

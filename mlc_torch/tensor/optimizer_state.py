@@ -10,13 +10,18 @@ from mlc_torch.tensor.state import TensorState
 from mlc_torch.tensor.tensor import MLCTensorOptimizerDeviceData
 
 
+def refuse_too_few(label: str, bound: int, count: int) -> None:
+    """Refuse buffers for some of the state that the optimizer keeps for a tensor, and not for all."""
+    if 0 < bound < count:
+        refuse(f"the optimizer keeps {count} tensors for {label!r}, {bound} are bound as optimizer data")
+
+
 def adopt_state(cell: TensorState, count: int) -> list[torch.Tensor]:
     """The optimizer state of one parameter on its device: what was bound, what is there already, or zeros."""
     value = cell.value
     assert value is not None
-    bound = cell.optimizer_data
-    if bound and len(bound) != count:
-        refuse(f"the optimizer keeps {count} tensors for {cell.label!r}, {len(bound)} are bound as optimizer data")
+    refuse_too_few(cell.label, len(cell.optimizer_data), count)
+    bound = cell.optimizer_data[:count]  # of more than the optimizer keeps, the first
     there = [d._state for d in cell.optimizer_device_data]
     if len(there) == count and all(t is not None and t.device == value.device for t in there):
         return there

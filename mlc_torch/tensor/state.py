@@ -52,6 +52,7 @@ class TensorState:
         "descriptor",
         "device",
         "dtype",
+        "gradient_of",
         "host",
         "label",
         "nbytes",
@@ -74,6 +75,8 @@ class TensorState:
         self.value: torch.Tensor | None = None
         self.device: MLCDevice | None = None
         self.snapshot: memoryview | None = None
+        self.gradient_of: TensorState | None = None
+        """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
         self.optimizer_data: list[MLCTensorData] = []
         self.optimizer_device_data: list[Any] = []
         self.version = 0

@@ -17,6 +17,7 @@ from mlc_torch import (
     MLCDropoutLayer,
     MLCEmbeddingDescriptor,
     MLCEmbeddingLayer,
+    MLCExecutionOptions,
     MLCGraph,
     MLCGraphCompilationOptions,
     MLCTensorData,
@@ -34,6 +35,7 @@ from tests.graph.programs import (
     loss,
     on,
     placeholder,
+    predictions,
     regression,
     sgd,
     slopes,
@@ -375,6 +377,46 @@ def test_a_declared_input_may_be_trained():
     fed = {"inputsData": {}, "lossLabelsData": program.labels_data(), "lossLabelWeightsData": None}
     assert program.training.execute(**fed, batchSize=0)
     close(array(x), start - 0.1 * slope @ weights)
+
+
+def test_the_gradient_of_a_trained_tensor_is_a_tensor_too(torch_device):
+    program = regression(device=on(torch_device))
+    start = values(4, 6, seed=5)
+    held, graph, free = tensor(start), MLCGraph(), dense(6, 3)
+    graph.node(free, source=held)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.setTrainingTensorParameters([MLCTensorParameter(tensor=held)])
+    assert training.addInputs({}, lossLabels=program.labels)
+    made = Program(training, graph, {}, program.labels, {"t": program.given["t"]}, [free], None, program.device)
+    assert made.compile()
+    assert training.gradientTensor(forInput=held) is None and "executeGradient first" in str(last_refusal())
+    for _ in range(2):
+        weights, bias = free.weights.numpy().reshape(3, 6), free.biases.numpy().ravel()
+        slope = 2 * (held.numpy() @ weights.T + bias - made.given["t"]) / 12 @ weights
+        assert made.phases()
+        close(training.gradientTensor(forInput=held).numpy(), slope)
+        assert made.update()
+    assert training.gradientTensor(forInput=free.weights) is None
+    assert "is no input of this graph, nor one that is trained" in str(last_refusal())
+
+
+@pytest.mark.parametrize("when", ["before any gradient", "after one"])
+def test_an_output_that_is_a_gradient_is_filled_by_every_gradient_phase(when, torch_device):
+    program = regression(device=on(torch_device))
+    layer = program.layers[0]
+    if when == "after one":
+        assert program.compile() and program.phases()
+    made = program.training.resultGradientTensors(for_=layer)[0]
+    assert program.training.addOutputs({"g": made}) and program.compile()
+    out = np.zeros((4, 3), np.float32)
+    for _ in range(3):
+        program.given["t"] += 1
+        assert program.bind() and program.forward()
+        assert program.gradient(outputsData={"g": data(out)}, options=[MLCExecutionOptions.synchronous])
+        want = 2 * (predictions(program) - program.given["t"]) / 12
+        close(out, want)
+        close(made.numpy(), want)
+        assert program.update()
 
 
 def test_one_tensor_in_many_places_adds_its_gradients(torch_device):

@@ -76,7 +76,11 @@ def test_a_constant_that_is_bound_anew_is_looked_at_again(torch_device):
 def test_an_input_is_looked_at_in_each_call(wrong, torch_device):
     taken = Taken("input", on(torch_device))
     assert taken.compile()
-    assert taken(0, wrong) is None and f"the input 'i' holds {wrong}" in str(last_refusal())
+    taken.graph.layers[0].label = "the rows"
+    assert taken(0, wrong) is None
+    assert f"the input 'i' holds {wrong}; what is there must lie from 0 to 3 for the layer 'the rows'" in str(
+        last_refusal()
+    )
     np.testing.assert_array_equal(taken(3, 0), ROWS[[3, 0]])
 
 

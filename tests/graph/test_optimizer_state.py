@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from mlc_torch import (
     MLCTensor,
     MLCTensorParameter,
+    MLCTrainingWarning,
     last_refusal,
 )
 from tests.graph.optimizer_bench import (
@@ -128,6 +131,22 @@ def test_state_of_the_wrong_number_is_refused_and_may_be_put_right():
     good = [data(np.zeros((3, 4), np.float32)) for _ in range(2)]
     assert bench.training.bindOptimizerData(good, deviceData=None, with_=bench.params[0])
     bench.compile().step(0)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["sgd", "sgd momentum"])
+def test_of_more_state_than_is_kept_the_first_is_used(number):
+    kind = KINDS[number]
+    exact, more = (Bench(kind.make(descriptor(Settings()))).compile() for _ in range(2))
+    buffers = [[np.zeros(shape, np.float32) for _ in range(2)] for shape in SHAPES]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MLCTrainingWarning)
+        bind(more, buffers)
+        for step in range(3):
+            exact.step(step)
+            more.step(step)
+    for got, want in zip(more.weights(), exact.weights(), strict=True):
+        np.testing.assert_array_equal(got, want)
+    assert all(first.any() == bool(number) and not second.any() for first, second in buffers)
 
 
 def test_a_parameter_carries_optimizer_data_from_its_initializer():

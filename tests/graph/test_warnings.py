@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 from mlc_torch import (
     MLCActivationLayer,
@@ -18,7 +19,8 @@ from mlc_torch import (
     MLCTrainingGraph,
     MLCTrainingWarning,
 )
-from tests.graph.programs import Program, array, cpu, data, dense, loss, placeholder, regression, sgd, values
+from mlc_torch.running.untrained import warn_of_loss, warn_unread
+from tests.graph.programs import Program, array, cpu, data, dense, hyper, loss, placeholder, regression, sgd, values
 
 Kind = MLCLossType
 ONE_HOT = np.eye(3, dtype=np.float32)[[0, 1, 2, 1]]
@@ -219,3 +221,49 @@ def test_the_double_softmax_is_computed_as_it_stands():
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     q = np.exp(p) / np.exp(p).sum(1, keepdims=True)
     assert program.step() == pytest.approx(float(-(ONE_HOT * np.log(q)).sum(1).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+def test_a_learning_rate_that_is_no_number_warns_when_it_is_set(rate):
+    optimizer = sgd()
+    with pytest.warns(MLCTrainingWarning, match=rf"the learning rate is {rate}") as caught:
+        optimizer.learningRate = rate
+    assert caught[0].filename == __file__ and str(optimizer.learningRate) == str(rate)
+    with pytest.warns(MLCTrainingWarning, match=rf"the learning rate is {rate}"):
+        hyper(rate)
+    assert not seen_in(lambda: setattr(optimizer, "learningRate", 0.0))
+
+
+def test_an_output_that_is_a_gradient_needs_no_node():
+    program = regression()
+    made = program.training.resultGradientTensors(for_=program.layers[0])[0]
+    assert program.training.addOutputs({"g": made})
+    assert not seen_in(lambda: (program.compile(), program.phases(), program.update()))
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("loss_values", "warns"),
+    [([NAN], True), ([1.0], False), ([INF], False), ([1.0, NAN, 2.0], True), ([INF, -INF], False)],
+)
+def test_a_loss_that_is_nan_warns_once(loss_values, warns):
+    warned: set[str] = set()
+    value = torch.tensor(loss_values)
+    seen = seen_in(lambda: [warn_of_loss(warned, value) for _ in range(3)])
+    assert len(seen) == warns and all("the loss is NaN" in str(w.message) for w in seen)
+
+
+def test_inputs_that_nothing_reads_are_named():
+    program = regression()
+    spare, nodes = placeholder(4, 2)._cell, program.training._all_nodes()
+    declared = [
+        ("input", {"x": program.inputs["x"]._cell, "spare": spare}),
+        ("label", {"t": program.labels["t"]._cell}),
+    ]
+    warned: set[str] = set()
+    seen = seen_in(lambda: [warn_unread(warned, nodes, declared) for _ in range(2)])
+    assert [str(w.message) for w in seen] == [
+        f"no node of the graph reads the input 'spare' ({spare.label}); what is given for it is ignored"
+    ]
