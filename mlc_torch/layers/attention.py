@@ -15,13 +15,13 @@ from mlc_torch.layers.noise import Noise
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
-from mlc_torch.tensor import MLCTensorDescriptor
+from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor
 
 _PROJECTIONS = ("query", "key", "value", "output")
 
 
 class MultiheadAttention(nn.Module):
-    """(query, key, value), each [batch, length, model], and up to two masks to [batch, query length, model].
+    """(query, key, value), each [batch, length, width], and up to two masks to [batch, query length, model].
 
     A key mask [batch, keys] is true where a key is ignored. An attention mask [1 or batch·heads, queries, keys] is true
     where a query does not attend to a key, or a number that is added to their score. A query that may attend to nothing
@@ -128,7 +128,7 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         "layerWithDescriptor:weights:biases:attentionBiases:",
     )
     def _create(cls, descriptor, weights, biases, attentionBiases):
-        rows, columns = _matrices(descriptor)
+        rows, columns = _rows(descriptor), _columns(descriptor, weights)
         weights = fitting("weights", weights, [r * c for r, c in zip(rows, columns, strict=True)])
         biases = fitting_if(descriptor.hasBiases, "hasBiases", "biases", biases, rows)
         attentionBiases = fitting_if(
@@ -136,6 +136,7 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         )
         return cls._layer(
             descriptor=descriptor,
+            columns=columns,
             weights=weights,
             biases=biases,
             attentionBiases=attentionBiases,
@@ -148,17 +149,16 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         d = self._descriptor
         if not 3 <= len(sources) <= 5:
             refuse(f"takes query, key, value and up to two masks, got {len(sources)} sources")
-        for name, source in zip(_PROJECTIONS, sources[:3], strict=False):
+        for name, source, width in zip(_PROJECTIONS, sources[:3], self._columns, strict=False):
             of_type(source, FLOATS, f"the {name}")
-            # The header gives keys and values widths of their own (K, V), the documentation's weights read the model's
-            # width from all three; both agree where the widths are equal (evidence.md D.18).
-            if len(source._shape) != 3 or source._shape[2] != d.modelDimension:
-                refuse(f"the {name} must have the shape [batch, length, {d.modelDimension}], got {source.shape}")
+            if len(source._shape) != 3 or source._shape[2] != width:
+                why = f", since its weights have {width} columns" if width != d.modelDimension else ""
+                refuse(f"the {name} must have the shape [batch, length, {width}]{why}, got {source.shape}")
         query, key, value, *masks = sources
         same_type([query, key, value])
-        if key._shape != value._shape or key._shape[0] != query._shape[0]:
+        if key._shape[:2] != value._shape[:2] or key._shape[0] != query._shape[0]:
             shapes = f"{query.shape}, {key.shape}, {value.shape}"
-            refuse(f"key and value must share one shape, and the query their batch; got {shapes}")
+            refuse(f"key and value must share their batch and length, and the query their batch; got {shapes}")
         self._mask_rules(masks, *query._shape[:2], key._shape[1], query)
         return [described(query._shape, query._dataType)]
 
@@ -193,7 +193,7 @@ class MLCMultiheadAttentionLayer(MLCLayer):
     def _build(self):
         d = self._descriptor
         module = MultiheadAttention(d)
-        for index, (name, rows, columns) in enumerate(zip(_PROJECTIONS, *_matrices(d), strict=True)):
+        for index, (name, rows, columns) in enumerate(zip(_PROJECTIONS, _rows(d), self._columns, strict=True)):
             self._show(module, f"{name}_weight", (rows, columns), self._weightsParameters[index], f"weights.{index}")
             bias = self._biasesParameters[index] if self._biasesParameters else None
             self._show(module, f"{name}_bias", (rows,), bias, f"biases.{index}")
@@ -206,7 +206,21 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         return ["descriptor"]
 
 
-def _matrices(descriptor: MLCMultiheadAttentionDescriptor) -> tuple[list[int], list[int]]:
-    """Rows and columns of the four projections, as the documentation's 4-D shapes flatten (evidence.md D.18)."""
-    model, key, value = descriptor.modelDimension, descriptor.keyDimension, descriptor.valueDimension
-    return [key, key, value, model], [model, model, model, value]
+def _rows(descriptor: MLCMultiheadAttentionDescriptor) -> list[int]:
+    """Rows of the four projections, as the documentation's 4-D shapes flatten (evidence.md D.18)."""
+    return [descriptor.keyDimension, descriptor.keyDimension, descriptor.valueDimension, descriptor.modelDimension]
+
+
+def _columns(descriptor: MLCMultiheadAttentionDescriptor, weights: Sequence[MLCTensor]) -> list[int]:
+    """Columns of the four projections: what they read.
+
+    The documentation's weights read the model's width from query, key and value; the header's keys and values have widths
+    of their own, keyDimension and valueDimension. The size of their weights says which it is; where that is neither, the
+    documentation's is demanded.
+    """
+    model, rows = descriptor.modelDimension, _rows(descriptor)
+    columns = [model, model, model, descriptor.valueDimension]
+    for index, tensor in list(enumerate(weights))[1:3]:
+        if math.prod(tensor._cell.shape) == rows[index] ** 2:
+            columns[index] = rows[index]
+    return columns

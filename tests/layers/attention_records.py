@@ -43,17 +43,19 @@ def attention(query, key, value, weights, biases, rows, zero, heads, key_mask=No
     return result
 
 
-def arrays(model, key, value):
-    """Weights, biases and attention biases."""
-    sizes = [(key, model), (key, model), (value, model), (model, value)]
+def arrays(model, key, value, widths=None):
+    """Weights, biases and attention biases; ``widths`` of the keys and values where they are not the model's."""
+    key_width, value_width = widths or (model, model)
+    sizes = [(key, model), (key, key_width), (value, value_width), (model, value)]
     weights = [values(*size, seed=n, low=-0.7, high=0.7) for n, size in enumerate(sizes)]
     biases = [values(size[0], seed=n + 4) for n, size in enumerate(sizes)]
     return weights, biases, [values(key, seed=9), values(value, seed=10)]
 
 
-def documented(model, key, value, heads):
+def documented(model, key, value, heads, widths=None):
     """The shapes of the documentation."""
-    inward = [(1, heads, width // heads, model) for width in (key, key, value)]
+    columns = (model, *(widths or (model, model)))
+    inward = [(1, heads, width // heads, c) for width, c in zip((key, key, value), columns, strict=True)]
     return [*inward, (1, 1, model, value)]
 
 
@@ -73,12 +75,13 @@ def record(
     attention_mask=None,
     shape="documented",
     dropout=0.0,
+    widths=None,
     **kw,
 ) -> Record:
     key, value = key or model, value or model
-    weights, biases, rows = arrays(model, key, value)
+    weights, biases, rows = arrays(model, key, value, widths)
     shapes = {
-        "documented": documented(model, key, value, heads),
+        "documented": documented(model, key, value, heads, widths),
         "matrix": [w.shape for w in weights],
         "flat": [(w.size,) for w in weights],
     }
@@ -115,7 +118,9 @@ def record(
         given = {("key_mask" if mask.ndim == 2 else "attention_mask"): mask for mask in masks}
         return attention(q, k, v, weights, bias_terms, rows if attention_biases else None, zero, heads, **given)
 
-    sources = [values(batch, queries, model), values(batch, keys, model, seed=1), values(batch, keys, model, seed=2)]
+    key_width, value_width = widths or (model, model)
+    sources = [values(batch, queries, model), values(batch, keys, key_width, seed=1)]
+    sources.append(values(batch, keys, value_width, seed=2))
     sources += [mask for mask in (key_mask, attention_mask) if mask is not None]
     return Record(name, swift, sources, (batch, queries, model), reference, objc=objc, rtol=1e-4, atol=1e-5, **kw)
 
@@ -137,6 +142,9 @@ RECORDS = [
     record("one of everything", 1, 1, 1, 1, 1),
     record("no biases", 2, 3, 4, 6, 2, biased=False),
     record("narrow keys, wide values", 2, 3, 4, 4, 2, key=2, value=6),
+    record("keys and values of their own widths", 2, 3, 4, 4, 2, key=2, value=6, widths=(2, 6)),
+    record("keys of their own width", 2, 3, 4, 4, 2, key=6, value=2, widths=(6, 4), key_mask=_SOME),
+    record("values of their own width, matrices", 2, 3, 4, 4, 1, key=2, value=3, widths=(4, 3), shape="matrix"),
     record("attention biases", 2, 3, 4, 4, 2, attention_biases=True),
     record("zero attention", 2, 3, 4, 4, 2, zero=True),
     record(
@@ -213,6 +221,22 @@ def _short():
     )
 
 
+def _own_widths():
+    """Model width 4, keys of width 2 and values of width 6, as the header has them."""
+    d = MLCMultiheadAttentionDescriptor(
+        modelDimension=4,
+        keyDimension=2,
+        valueDimension=6,
+        headCount=2,
+        dropout=0.0,
+        hasBiases=False,
+        hasAttentionBiases=False,
+        addsZeroAttention=False,
+    )
+    weights, _, _ = arrays(4, 2, 6, (2, 6))
+    return MLCMultiheadAttentionLayer(descriptor=d, weights=[*map(tensor, weights)], biases=None, attentionBiases=None)
+
+
 _Q, _K = ((2, 3, 4), "float32"), ((2, 5, 4), "float32")
 
 REFUSALS = [
@@ -244,10 +268,16 @@ REFUSALS = [
     Refusal("six sources", _short, "got 6", [_Q, _K, _K, ((2, 5), "bool"), ((1, 3, 5), "bool"), ((1, 3, 5), "bool")]),
     Refusal("query width", _short, "query must have the shape [batch, length, 4]", [((2, 3, 5), "float32"), _K, _K]),
     Refusal("key width", _short, "the key", [_Q, ((2, 5, 3), "float32"), _K]),
+    Refusal(
+        "key width, its own",
+        _own_widths,
+        "the key must have the shape [batch, length, 2], since its weights have 2 columns, got [2, 5, 4]",
+        [_Q, _K, ((2, 5, 6), "float32")],
+    ),
     Refusal("value rank", _short, "the value", [_Q, _K, ((2, 5), "float32")]),
     Refusal("integer query", _short, "int32", [((2, 3, 4), "int32"), _K, _K]),
-    Refusal("lengths of key and value", _short, "share one shape", [_Q, _K, ((2, 6, 4), "float32")]),
-    Refusal("batches", _short, "share one shape", [((3, 3, 4), "float32"), _K, _K]),
+    Refusal("lengths of key and value", _short, "share their batch and length", [_Q, _K, ((2, 6, 4), "float32")]),
+    Refusal("batches", _short, "share their batch and length", [((3, 3, 4), "float32"), _K, _K]),
     Refusal("types", _short, "one data type", [_Q, ((2, 5, 4), "float16"), _K]),
     Refusal("float key mask", _short, "key mask must be boolean", [_Q, _K, _K, ((2, 5), "float32")]),
     Refusal("key mask shape", _short, "[2, 5]", [_Q, _K, _K, ((2, 4), "bool")]),
