@@ -12,6 +12,7 @@ from mlc_torch.layers.base import MLCLayer
 from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import MLCTensorData, TensorState
+from mlc_torch.tensor.elements import FITTING, check_fit
 from mlc_torch.tensor.state import upload
 
 Data = Mapping[str, MLCTensorData]
@@ -148,7 +149,8 @@ def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int 
 def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
     """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
     descriptor = cell.descriptor
-    data._must_fit(cell.dtype, f"data for {name!r}")
+    if (data._element, cell.dtype) not in FITTING:
+        check_fit(data._element, cell.dtype, f"data for {name!r}")
     if not 0 <= batch <= cell.shape[0]:
         refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
     needed = descriptor.sample_bytes * batch if batch else cell.nbytes

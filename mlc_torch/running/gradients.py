@@ -102,7 +102,7 @@ class GradientGraph(ExecutableGraph):
     @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
     def _add_outputs(self, outputs):
         """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
-        with self._lock:
+        with self._lock.held():
             for tensor in outputs.values():
                 if tensor._cell.gradient_of is not None:
                     self._steering.pending.append((tensor._cell.gradient_of, lambda held=tensor: held))

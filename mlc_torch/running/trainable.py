@@ -16,9 +16,16 @@ from mlc_torch.running.gradients import GradientGraph
 from mlc_torch.running.planner import PlanRequest
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
-from mlc_torch.running.untrained import probabilities_of, warn_of_values, warn_untrained
+from mlc_torch.running.untrained import (
+    probabilities_of,
+    warn_of_spare_state,
+    warn_of_values,
+    warn_unread,
+    warn_untrained,
+)
 from mlc_torch.spelling import declare, objc_only, prop
 from mlc_torch.tensor import MLCTensorParameter, TensorState
+from mlc_torch.tensor.optimizer_state import refuse_too_few
 
 _WHOLE, _PREDICT = Variant.whole, Variant.predict
 
@@ -95,7 +102,12 @@ class TrainableGraph(GradientGraph):
     )
     def _bind_optimizer_data(self, data, deviceData, tensor):
         self._raise_late_failure()
-        return tensor._bind_optimizer(data, deviceData)
+        if self._compiled is None or self._optimizer is None:
+            return tensor._bind_optimizer(data, deviceData)  # compile looks at how many there are
+        refuse_too_few(tensor.label, len(data), len(self._optimizer.state_names()))
+        bound = tensor._bind_optimizer(data, deviceData)
+        warn_of_spare_state(self._runs.warned, self._optimizer, [tensor._cell])
+        return bound
 
     # Compiling
 
@@ -191,6 +203,8 @@ class TrainableGraph(GradientGraph):
             return
         learns = self._optimizer is None or self._learns(session, nodes)
         warn_untrained(self._runs.warned, nodes, self._declared.outputs, learns)
+        warn_unread(self._runs.warned, nodes, self._declared.fed())
+        warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
 
     def _learns(self, session: Session, nodes: list[Node]) -> bool:

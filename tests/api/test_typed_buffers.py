@@ -162,7 +162,7 @@ def test_an_execute_reads_and_writes_only_what_fits(batch):
         assert graph.execute(inputsData={"x": floats()}, outputsData={"y": data(into)}, batchSize=batch)
         assert into.ravel()[1] == 1
         assert not graph.execute(inputsData={"x": doubles()}, batchSize=batch)
-        assert "has elements of type float64" in last_refusal().reason
+        assert "data for 'x' has elements of type float64" in last_refusal().reason
         wrong = np.full((2, 2), 7.0)
         assert not graph.execute(inputsData={"x": floats()}, outputsData={"y": data(wrong)}, batchSize=batch)
         assert "data for 'y' has elements of type float64" in last_refusal().reason and (wrong == 7).all()

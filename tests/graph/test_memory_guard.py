@@ -8,6 +8,7 @@ import pytest
 from mlc_torch import MLCActivationLayer, MLCAdamOptimizer, MLCGraph, MLCInferenceGraph, MLCRefusal, MLCReshapeLayer
 from mlc_torch.running import memory_guard
 from mlc_torch.running.memory_guard import available_bytes, check_memory, first_run_needs
+from mlc_torch.running.state import Variant
 from tests.graph.programs import cpu, data, dense, hyper, placeholder, regression, sgd
 
 GIB = 2**30
@@ -24,7 +25,7 @@ def inference(*layers, shape=(4, 6)) -> MLCInferenceGraph:
 
 
 def plan_of(graph):
-    return graph._ready().plan
+    return graph._session(Variant.whole).plan
 
 
 def test_an_inference_takes_its_inputs_and_what_lives_at_one_time():
@@ -43,7 +44,7 @@ def test_views_take_nothing():
 def test_training_keeps_results_and_takes_gradients_and_state(optimizer, states):
     program = regression(optimizer, widths=(6, 5, 3))
     assert program.compile()
-    plan = program.training._ready().plan
+    plan = program.training._session(Variant.whole).plan
     for cell in (t.cell for t in plan.trained):
         cell.optimizer_device_data = []  # as before the compile
     parameters = (6 * 5 + 5 + 5 * 3 + 3) * 4
@@ -61,12 +62,15 @@ def test_state_that_is_bound_or_there_is_not_taken_again():
     weights = program.layers[0].weights
     assert weights.bindOptimizerData([data(np.zeros(18, np.float32)) for _ in range(2)], deviceData=None)
     assert program.compile()
-    plan = program.training._ready().plan
+    plan = program.training._session(Variant.whole).plan
     for cell in (t.cell for t in plan.trained):
         cell.optimizer_device_data = []
     assert first_run_needs(plan, program.training.optimizer)["optimizer state"] == 2 * 3 * 4  # the biases'
     assert program.compile() and program.execute()
-    assert first_run_needs(program.training._ready().plan, program.training.optimizer)["optimizer state"] == 0
+    assert (
+        first_run_needs(program.training._session(Variant.whole).plan, program.training.optimizer)["optimizer state"]
+        == 0
+    )
 
 
 def test_too_much_is_refused_with_the_sum_and_its_parts(monkeypatch):

@@ -149,6 +149,34 @@ def test_of_more_state_than_is_kept_the_first_is_used(number):
     assert all(first.any() == bool(number) and not second.any() for first, second in buffers)
 
 
+@pytest.mark.parametrize("when", ["bound, then compiled", "compiled, then bound"])
+def test_spare_state_warns_once(when):
+    bench = Bench(KINDS[1].make(descriptor(Settings())))
+    buffers = [[np.zeros(shape, np.float32) for _ in range(2)] for shape in SHAPES]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if when == "bound, then compiled":
+            bind(bench, buffers)
+            bench.compile()
+        else:
+            bench.compile()
+            bind(bench, buffers)
+        bench.step(0)
+        bench.step(1)
+    assert [w.category for w in caught] == [MLCTrainingWarning]
+    assert "keeps 1 tensors" in str(caught[0].message) and "2 are bound as optimizer data; the first are used" in str(
+        caught[0].message
+    )
+
+
+def test_too_little_state_for_a_compiled_graph_is_refused_when_it_is_bound():
+    bench = Bench(KINDS[3].make(descriptor(Settings()))).compile()
+    one = [data(np.zeros((3, 4), np.float32))]
+    assert not bench.training.bindOptimizerData(one, deviceData=None, with_=bench.params[0])
+    assert "keeps 2 tensors" in str(last_refusal()) and "1 are bound" in str(last_refusal())
+    bench.step(0)  # as if nothing had been bound
+
+
 def test_a_parameter_carries_optimizer_data_from_its_initializer():
     held, state = tensor(values(3, 4)), np.zeros((3, 4), np.float32)
     parameter = MLCTensorParameter(tensor=held, optimizerData=[data(state)])

@@ -97,7 +97,22 @@ def output_of_nobody() -> Program:
     return program
 
 
+def input_that_nobody_reads() -> Program:
+    program = regression()
+    spare = placeholder(4, 2)
+    program.training.addInputs({"spare": spare}, lossLabels=None)
+    return program
+
+
+def label_that_nobody_reads() -> Program:
+    program = regression()
+    program.training.addInputs({}, lossLabels={"more": placeholder(4, 3)})
+    return program
+
+
 CAUSES = {
+    input_that_nobody_reads: "no node of the graph reads the input 'spare'",
+    label_that_nobody_reads: "no node of the graph reads the label 'more'",
     integer_labels: "has integer labels",
     softmax_twice: "applies softmax itself",
     no_probabilities: "takes probabilities",
