@@ -16,6 +16,7 @@ from mlc_torch.descriptors import MLCActivationDescriptor, MLCLSTMDescriptor
 from mlc_torch.enums import MLCActivationType, MLCLSTMResultMode
 from mlc_torch.layers.activation import MLCActivationLayer
 from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, element_count, of_type
+from mlc_torch.layers.lstm_layout import layout_of
 from mlc_torch.layers.lstm_sequence import Weights, device_lstm, has_own_lstm, joined, lstm_sequence
 from mlc_torch.layers.noise import Dropout
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
@@ -86,8 +87,8 @@ class LSTM(nn.Module):
 
     def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         d = self.shape
-        if d.batchFirst:
-            x = x.transpose(0, 1)
+        layout = layout_of(x.shape, d.inputSize, d.batchFirst)
+        x = layout.by_step(x)
         batch = x.shape[1]
         # Of a short last batch only the input is short; states and lengths come in full.
         states, lengths = _split(rest)
@@ -103,8 +104,7 @@ class LSTM(nn.Module):
         if not d.returnsSequences:
             # Where each direction ends: the forward one at the sequence's last step, the backward one at step 0.
             x = torch.cat(h[-self.directions :], 1).unsqueeze(0)
-        if d.batchFirst:
-            x = x.transpose(0, 1)
+        x = layout.back(x)
         if d.resultMode is MLCLSTMResultMode.output:
             return x
         return x, *(_together(state, d.layerCount) for state in (h, c))
@@ -223,14 +223,8 @@ class MLCLSTMLayer(MLCLayer):
             refuse(f"takes the sources {forms}, got {len(sources)}")
         source, *rest = sources
         of_type(source, FLOATS)
-        layout = "[batch, time, features]" if d.batchFirst else "[time, batch, features]"
-        if len(source._shape) != 3:
-            refuse(f"the source must have the shape {layout}, got {source.shape}")
-        time, batch, width = source._shape
-        if d.batchFirst:
-            time, batch = batch, time
-        if width != d.inputSize:
-            refuse(f"the source {layout} has {width} features, the LSTM takes {d.inputSize}")
+        layout = self._layout(source._shape)
+        time, batch, _ = layout.extent(source._shape)
         states, lengths = _split(rest)
         if lengths is not None:
             of_type(lengths, INDICES, "the sequence lengths (the last source)")
@@ -244,11 +238,13 @@ class MLCLSTMLayer(MLCLayer):
             if (*outer, min(given, batch), hidden) != expected:
                 refuse(f"{name} must be [layers, directions, batch, hidden] = {list(expected)}, got {state.shape}")
         steps = time if d.returnsSequences else 1
-        leading = (batch, steps) if d.batchFirst else (steps, batch)
-        output = described((*leading, d.hiddenSize * expected[1]), source._dataType)
+        output = described(layout.result(steps, batch, d.hiddenSize * expected[1]), source._dataType)
         if d.resultMode is MLCLSTMResultMode.output:
             return [output]
         return [output, described(expected, source._dataType), described(expected, source._dataType)]
+
+    def _layout(self, shape):
+        return layout_of(shape, self._descriptor.inputSize, self._descriptor.batchFirst)
 
     def _batch_axis(self, position):
         """States are narrowed by the module, to the batch that the input has."""
@@ -260,7 +256,8 @@ class MLCLSTMLayer(MLCLayer):
         """The lengths, where there are any, count from 0 to all steps."""
         if len(sources) % 2 or position != len(sources) - 1:
             return None
-        return sources[0]._shape[1 if self._descriptor.batchFirst else 0] + 1
+        time, _, _ = self._layout(sources[0]._shape).extent(sources[0]._shape)
+        return time + 1
 
     def _check(self, sources):
         same_type_as_source(self, sources[0])
