@@ -12,6 +12,9 @@ import torch
 
 _library = torch.library.Library("mlc_torch", "FRAGMENT")
 
+functions: dict[Any, Callable[..., Any]] = {}
+"""What computes each operation, for callers that need no dispatcher."""
+
 
 def operation(schema: str, like: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register the function below under ``schema``; ``like`` makes results of the right shapes, without computing.
@@ -25,6 +28,7 @@ def operation(schema: str, like: Callable[..., Any]) -> Callable[[Callable[..., 
         _library.define(schema)
         _library.impl(name, torch.no_grad()(function), "CompositeExplicitAutograd")
         torch.library.register_fake(f"mlc_torch::{name}", like, lib=_library)
+        functions[getattr(torch.ops.mlc_torch, name).default] = function
         return function
 
     return register

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,6 +25,8 @@ available: dict[str, bool] = {
     "engine": hasattr(torch.autograd.Variable, "_execution_engine"),
     "inductor": True,
     "own_conv": hasattr(torch.ops.aten, "_slow_conv2d_backward"),
+    "library_lstm": hasattr(torch, "mkldnn_rnn_layer") and hasattr(torch.ops.aten, "mkldnn_rnn_layer_backward"),
+    "script": hasattr(torch.jit, "CompilationUnit"),
 }
 
 
@@ -261,3 +264,80 @@ def own_conv_backward(
         return found[0], found[1]
     by = [by_x, by_weight, False]
     return torch.ops.aten._slow_conv2d_backward.output_mask(grad, x, weight, weight.shape[2:], stride, padding, by)[:2]
+
+
+def scripted(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """The function under TorchScript's interpreter, which takes less than half of Python's time for small operations.
+
+    From its text, without ``torch.jit.script``, which warns that it is deprecated. Where that does not work, the
+    function itself.
+    """
+
+    @functools.cache
+    def compiled() -> Callable[..., Any]:
+        try:
+            text = inspect.getsource(loop)
+            # The parser knows these types by their older names, and no decorators.
+            text = text[text.index("def ") :].replace("tuple[", "Tuple[").replace("list[", "List[")
+            return getattr(torch.jit.CompilationUnit(text), loop.__name__)
+        except (OSError, RuntimeError):  # no text in this installation, or a parser that does not take it
+            return loop
+
+    @functools.wraps(loop)
+    def call(*given: Any) -> Any:
+        return (compiled() if available["script"] else loop)(*given)
+
+    call.compiled = compiled  # type: ignore[attr-defined]
+    return call
+
+
+def has_library_lstm() -> bool:
+    """Whether ``nn.LSTM`` would compute on the CPU by oneDNN, and nobody wants to see into it."""
+    if _writes_out.get():
+        return False  # how much memory it keeps for the gradient cannot be told without running it
+    return available["library_lstm"] and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+
+
+_LSTM = 2
+"""The number of the LSTM among oneDNN's recurrent networks."""
+
+
+def library_lstm(
+    x: torch.Tensor,
+    wi: torch.Tensor,
+    wh: torch.Tensor,
+    b: torch.Tensor,
+    second_b: torch.Tensor,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, ...]:
+    """One LSTM layer by oneDNN: outputs, h, c, and what the gradient needs, which is empty where gradients are off."""
+    # Then: batch sizes, kind, hidden, layers, biases, both directions, batch first, training.
+    return torch.mkldnn_rnn_layer(
+        x, wi, wh, b, second_b, h0, c0, reverse, [], _LSTM, h0.shape[1], 1, True, False, False, True
+    )
+
+
+def library_lstm_backward(
+    x: torch.Tensor,
+    wi: torch.Tensor,
+    wh: torch.Tensor,
+    b: torch.Tensor,
+    second_b: torch.Tensor,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
+    outputs: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    kept: torch.Tensor,
+    grad_outputs: torch.Tensor | None,
+    grad_h: torch.Tensor | None,
+    grad_c: torch.Tensor | None,
+    reverse: bool,
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of x, the weights, both biases, h0 and c0 from those of outputs, h and c, as far as there are any."""
+    return torch.ops.aten.mkldnn_rnn_layer_backward.default(
+        x, wi, wh, b, second_b, h0, c0, outputs, h, c, grad_outputs, grad_h, grad_c,
+        reverse, _LSTM, h0.shape[1], 1, True, True, False, [], False, kept,
+    )  # fmt: skip

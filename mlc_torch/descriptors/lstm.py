@@ -13,7 +13,7 @@ _FULL = f"{_BIASED}, batchFirst: Bool, isBidirectional: Bool, returnsSequences: 
 
 
 class MLCLSTMDescriptor(Descriptor):
-    """A stack of LSTM layers over sequences of shape [batch, time, features]."""
+    """A stack of LSTM layers over sequences of shape [batch, time, features] or [batch, features, 1, time]."""
 
     inputSize = prop("Int")
     hiddenSize = prop("Int")

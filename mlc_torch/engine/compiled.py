@@ -233,7 +233,7 @@ def _functional_graph(
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])
         return [*made, *gradients, *wanted]
 
-    with set_training(plan, mode.trains):
+    with set_training(plan, mode.trains), written_out():
         # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
         try:
             traced = _traced(joint, given, plan.device)

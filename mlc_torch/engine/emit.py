@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.trace import is_view
-from mlc_torch.layers import lstm_kernel
+from mlc_torch.operations import functions
 
 Function = Callable[..., Any]
 
@@ -115,7 +115,7 @@ _HOMES = (torch._C._VariableFunctions, torch._C._nn, torch._C.TensorBase)
 def direct(target: Any) -> Function:
     """torch's own binding of an ATen operation, which costs half as much to call as the operation object."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
-        return _OWN.get(target, target)
+        return functions.get(target, target)  # our own operations, past torch's dispatcher
     name = target._schema.name.removeprefix("aten::")
     if name in _NOT_DIRECT:
         return target
@@ -125,12 +125,6 @@ def direct(target: Any) -> Function:
             return found
     return target._op
 
-
-# Our own operations, past torch's dispatcher.
-_OWN = {
-    torch.ops.mlc_torch.lstm_forward.default: lstm_kernel.run_forward,
-    torch.ops.mlc_torch.lstm_backward.default: lstm_kernel.run_backward,
-}
 
 # Bindings whose arguments differ from the operation's.
 _NOT_DIRECT = frozenset(

@@ -128,7 +128,8 @@ def combine(
         shape = item.cell.shape
         total: torch.Tensor | None = None
         for part in parts:
-            part = part.reshape(shape).contiguous()  # as the tensor's own memory lies, which fused updates rely on
+            part = part if part.shape == shape else part.reshape(shape)
+            part = part.contiguous()  # as the tensor's own memory lies, which fused updates rely on
             total = part if total is None else total + part
         totals.append(total)
     return totals

@@ -16,12 +16,15 @@ from mlc_torch.descriptors import MLCActivationDescriptor, MLCLSTMDescriptor
 from mlc_torch.enums import MLCActivationType, MLCLSTMResultMode
 from mlc_torch.layers.activation import MLCActivationLayer
 from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, element_count, of_type
-from mlc_torch.layers.lstm_sequence import Weights, device_lstm, has_own_lstm, lstm_sequence
+from mlc_torch.layers.lstm_layout import layout_of
+from mlc_torch.layers.lstm_sequence import Weights, device_lstm, has_own_lstm, joined, lstm_sequence
 from mlc_torch.layers.noise import Dropout
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
+States = list[torch.Tensor]
+"""One for each layer and direction: layer 0 forward, layer 0 backward, layer 1 forward and so on."""
 Source = TypeVar("Source")  # a torch tensor where a sequence runs, a descriptor where its shape is worked out
 
 _GATES = 4
@@ -41,6 +44,17 @@ def _input_width(descriptor: MLCLSTMDescriptor, layer: int) -> int:
 def _split(rest: Sequence[Source]) -> tuple[Sequence[Source], Source | None]:
     """The sources after the input: none or both initial states, and the sequence lengths if their number is odd."""
     return rest[: len(rest) // 2 * 2], rest[-1] if len(rest) % 2 else None
+
+
+def _apart(state: torch.Tensor) -> States:
+    """[layers, directions, batch, hidden] as one matrix for each place; a single one is only looked at."""
+    layers, directions, *shape = state.shape
+    return [state.reshape(shape)] if layers * directions == 1 else list(state.flatten(0, 1).unbind(0))
+
+
+def _together(states: States, layers: int) -> torch.Tensor:
+    whole = states[0] if len(states) == 1 else torch.stack(states)
+    return whole.view(layers, len(states) // layers, *states[0].shape)
 
 
 class LSTM(nn.Module):
@@ -63,7 +77,7 @@ class LSTM(nn.Module):
         """The four gates of one layer and direction as one tensor, so that one product serves all of them."""
         first = (direction * self.shape.layerCount + layer) * _GATES
         gates = [getattr(self, f"{kind}_{first + gate}") for gate in range(_GATES)]
-        return None if gates[0] is None else torch.cat(gates)
+        return None if gates[0] is None else joined(gates)
 
     def weights(self, layer: int, direction: int) -> Weights:
         wi, wh = self.joined("inputWeights", layer, direction), self.joined("hiddenWeights", layer, direction)
@@ -73,39 +87,43 @@ class LSTM(nn.Module):
 
     def forward(self, x: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         d = self.shape
-        if d.batchFirst:
-            x = x.transpose(0, 1)
+        layout = layout_of(x.shape, d.inputSize, d.batchFirst)
+        x = layout.by_step(x)
         batch = x.shape[1]
         # Of a short last batch only the input is short; states and lengths come in full.
         states, lengths = _split(rest)
         if lengths is not None:
             lengths = lengths.reshape(-1)[:batch]
+        count = d.layerCount * self.directions
         if states:
-            h0, c0 = (state[:, :, :batch] for state in states)
+            h0, c0 = (_apart(state[:, :, :batch]) for state in states)
         else:
-            h0 = c0 = x.new_zeros(d.layerCount, self.directions, batch, d.hiddenSize)
+            h0 = c0 = [x.new_zeros(batch, d.hiddenSize)] * count
         whole = self.plain and lengths is None and has_own_lstm(x) and not (self.training and len(self.dropouts))
         x, h, c = self.at_once(x, h0, c0) if whole else self.one_by_one(x, h0, c0, lengths)
         if not d.returnsSequences:
             # Where each direction ends: the forward one at the sequence's last step, the backward one at step 0.
-            x = torch.cat(h[-1].unbind(0), 1).unsqueeze(0)
-        if d.batchFirst:
-            x = x.transpose(0, 1)
-        return x if d.resultMode is MLCLSTMResultMode.output else (x, h, c)
+            x = torch.cat(h[-self.directions :], 1).unsqueeze(0)
+        x = layout.back(x)
+        if d.resultMode is MLCLSTMResultMode.output:
+            return x
+        return x, *(_together(state, d.layerCount) for state in (h, c))
 
-    def at_once(self, x: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def at_once(self, x: torch.Tensor, h0: States, c0: States) -> tuple[torch.Tensor, States, States]:
         """The whole stack in one call, which runs layers and directions side by side."""
         places = [(layer, direction) for layer in range(self.shape.layerCount) for direction in range(self.directions)]
         weights = [self.weights(*place) for place in places]
-        x, h, c = device_lstm(x, weights, h0.flatten(0, 1), c0.flatten(0, 1), self.directions)
-        return x, h.view(h0.shape), c.view(c0.shape)
+        x, h, c = device_lstm(x, weights, torch.stack(h0), torch.stack(c0), self.directions)
+        return x, list(h.unbind(0)), list(c.unbind(0))
 
     def one_by_one(
-        self, x: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, lengths: torch.Tensor | None
-    ) -> tuple[torch.Tensor, ...]:
+        self, x: torch.Tensor, h0: States, c0: States, lengths: torch.Tensor | None
+    ) -> tuple[torch.Tensor, States, States]:
         """Layer by layer, direction by direction."""
-        hs, cs = [], []
+        hs: list[torch.Tensor] = []
+        cs: list[torch.Tensor] = []
         activations = None if self.activations is None else tuple(self.activations)
+        no_bias = x.new_zeros(_GATES * self.shape.hiddenSize)
         for layer in range(self.shape.layerCount):
             if layer and len(self.dropouts):
                 x = self.dropouts[layer - 1](x)
@@ -114,18 +132,19 @@ class LSTM(nn.Module):
                 output, h, c = lstm_sequence(
                     x,
                     *self.weights(layer, direction),
-                    h0[layer, direction],
-                    c0[layer, direction],
+                    h0[len(hs)],
+                    c0[len(cs)],
                     peephole=self.joined("peepholeWeights", layer, direction),
                     activations=activations,
                     lengths=lengths,
                     reverse=direction == 1,
+                    no_bias=no_bias,
                 )
                 outputs.append(output)
                 hs.append(h)
                 cs.append(c)
             x = outputs[0] if self.directions == 1 else torch.cat(outputs, 2)
-        return x, torch.stack(hs).view(h0.shape), torch.stack(cs).view(c0.shape)
+        return x, hs, cs
 
     def extra_repr(self) -> str:
         d = self.shape
@@ -204,14 +223,8 @@ class MLCLSTMLayer(MLCLayer):
             refuse(f"takes the sources {forms}, got {len(sources)}")
         source, *rest = sources
         of_type(source, FLOATS)
-        layout = "[batch, time, features]" if d.batchFirst else "[time, batch, features]"
-        if len(source._shape) != 3:
-            refuse(f"the source must have the shape {layout}, got {source.shape}")
-        time, batch, width = source._shape
-        if d.batchFirst:
-            time, batch = batch, time
-        if width != d.inputSize:
-            refuse(f"the source {layout} has {width} features, the LSTM takes {d.inputSize}")
+        layout = self._layout(source._shape)
+        time, batch, _ = layout.extent(source._shape)
         states, lengths = _split(rest)
         if lengths is not None:
             of_type(lengths, INDICES, "the sequence lengths (the last source)")
@@ -225,11 +238,13 @@ class MLCLSTMLayer(MLCLayer):
             if (*outer, min(given, batch), hidden) != expected:
                 refuse(f"{name} must be [layers, directions, batch, hidden] = {list(expected)}, got {state.shape}")
         steps = time if d.returnsSequences else 1
-        leading = (batch, steps) if d.batchFirst else (steps, batch)
-        output = described((*leading, d.hiddenSize * expected[1]), source._dataType)
+        output = described(layout.result(steps, batch, d.hiddenSize * expected[1]), source._dataType)
         if d.resultMode is MLCLSTMResultMode.output:
             return [output]
         return [output, described(expected, source._dataType), described(expected, source._dataType)]
+
+    def _layout(self, shape):
+        return layout_of(shape, self._descriptor.inputSize, self._descriptor.batchFirst)
 
     def _batch_axis(self, position):
         """States are narrowed by the module, to the batch that the input has."""
@@ -241,7 +256,8 @@ class MLCLSTMLayer(MLCLayer):
         """The lengths, where there are any, count from 0 to all steps."""
         if len(sources) % 2 or position != len(sources) - 1:
             return None
-        return sources[0]._shape[1 if self._descriptor.batchFirst else 0] + 1
+        time, _, _ = self._layout(sources[0]._shape).extent(sources[0]._shape)
+        return time + 1
 
     def _check(self, sources):
         same_type_as_source(self, sources[0])

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch.nn import functional as F
 
-from mlc_torch.layers.lstm_kernel import PlainSequence
+from mlc_torch.layers.lstm_kernel import own_sequence, project
+from mlc_torch.layers.lstm_library import library_sequence
+from mlc_torch.layers.lstm_rule import Way, way_for
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -33,19 +34,38 @@ def lstm_sequence(
     activations: Sequence[Activation] | None = None,
     lengths: torch.Tensor | None = None,
     reverse: bool = False,
+    no_bias: torch.Tensor | None = None,
 ) -> Result:
     """Run over ``x`` [time, batch, input] and give the outputs [time, batch, hidden] and the final h and c.
 
     ``wi`` [4·hidden, input], ``wh`` [4·hidden, hidden], ``b`` and ``peephole`` [4·hidden] hold the gates in the order
     i, f, g, o. ``activations`` are those of the four gates and of the output, ``None`` for σ, σ, tanh, σ, tanh.
-    ``lengths`` [batch] ends each sequence at its own step; ``reverse`` runs from there to step 0.
+    ``lengths`` [batch] ends each sequence at its own step; ``reverse`` runs from there to step 0. ``no_bias`` are zeros
+    [4·hidden], if they are at hand.
     """
     if peephole is None and activations is None and lengths is None:
-        if reverse:
-            outputs, h, c = _plain(x.flip(0), wi, wh, b, h0, c0)
-            return outputs.flip(0), h, c
-        return _plain(x, wi, wh, b, h0, c0)
+        return _plain(x, wi, wh, b, h0, c0, reverse, no_bias)
     return _general(x, wi, wh, b, h0, c0, peephole, activations or _STANDARD, lengths, reverse)
+
+
+class _Joined(torch.autograd.Function):
+    """Concatenation, whose gradient comes apart in one call and not in one for each part."""
+
+    @staticmethod
+    def forward(ctx, *parts):
+        ctx.sizes = [len(part) for part in parts]
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return torch.split_with_sizes(grad, ctx.sizes)
+
+
+def joined(gates: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The four gates of a layer as one tensor, so that one product serves all of them."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        return _Joined.apply(*gates)
+    return torch.cat(list(gates))
 
 
 def has_own_lstm(x: torch.Tensor) -> bool:
@@ -84,16 +104,26 @@ def device_lstm(
 
 
 def _plain(
-    x: torch.Tensor, wi: torch.Tensor, wh: torch.Tensor, b: torch.Tensor | None, h0: torch.Tensor, c0: torch.Tensor
+    x: torch.Tensor,
+    wi: torch.Tensor,
+    wh: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
+    reverse: bool,
+    no_bias: torch.Tensor | None,
 ) -> Result:
-    """Where nothing is special: the device's own LSTM, or our kernel."""
+    """Where nothing is special: the device's own LSTM, oneDNN's, or ours."""
     # MPSGraph's LSTM is only known to be sound in float32, and for one layer in one direction.
     if has_own_lstm(x) or (x.device.type == "mps" and x.dtype == torch.float32):
-        outputs, h, c = device_lstm(x, [(wi, wh, b)], h0.unsqueeze(0), c0.unsqueeze(0), 1)
-        return outputs, h[0], c[0]
+        outputs, h, c = device_lstm(x.flip(0) if reverse else x, [(wi, wh, b)], h0.unsqueeze(0), c0.unsqueeze(0), 1)
+        return outputs.flip(0) if reverse else outputs, h[0], c[0]
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        return PlainSequence.apply(x, wi, wh, b, h0, c0)
-    return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, False)
+        if way_for(x, wh.shape[1]) is Way.own:
+            return own_sequence(x, wi, wh, b, h0, c0, reverse)
+        none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias
+        return library_sequence(x, wi, wh, b, none, h0, c0, reverse)
+    return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, reverse)
 
 
 def _general(
@@ -116,7 +146,7 @@ def _general(
         running = steps < lengths.view(1, -1, 1)
         # What lies past a sequence's end takes no part, whatever it holds: 0·NaN would reach the weights' gradient.
         x = torch.where(running, x, 0)
-    projected = F.linear(x, wi, b).unbind(0)
+    projected = project(x, wi, b).unbind(0)
     alive = running.unbind(0) if running is not None else None
     recurrent = wh.t().contiguous()  # half the time of a transposed product for small batches
     # The cell gate has no peephole; its tensor is part of the API's lists all the same.

@@ -1,7 +1,7 @@
 """Sequence lengths that reach an LSTM without being one of its sources.
 
-The first SDKs took them under the input name ``sortedSequenceLengths``, and a tensor may carry them in its descriptor
-(evidence.md A.4, D.17). Either way they become the layer's last source.
+The first SDKs took them under an input name, which the documentation spells in two ways, and a tensor may carry them in
+its descriptor (evidence.md A.4, D.17). Either way they become the layer's last source.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlc_torch.layers import MLCLSTMLayer
 from mlc_torch.nodes.node import Node
 from mlc_torch.tensor import MLCTensorData, MLCTensorDescriptor, TensorState
 
-NAME = "sortedSequenceLengths"
+NAMES = ("sortedSequenceLengths", "sortedSequenceLength")
 
 
 def with_lengths(nodes: Sequence[Node], inputs: Mapping[str, TensorState], known: dict[int, TensorState]) -> list[Node]:
@@ -26,17 +26,16 @@ def with_lengths(nodes: Sequence[Node], inputs: Mapping[str, TensorState], known
 def _with_lengths(node: Node, inputs: Mapping[str, TensorState], known: dict[int, TensorState]) -> Node:
     if not isinstance(node.layer, MLCLSTMLayer) or len(node.sources) in (2, 4):
         return node
-    lengths = inputs.get(NAME)
-    if lengths is None:
-        lengths = _from_descriptor(node.sources[0], node.layer._descriptor.batchFirst, known)
+    named = [inputs[name] for name in NAMES if name in inputs]
+    lengths = named[0] if named else _from_descriptor(node.layer, node.sources[0], known)
     if lengths is None:
         return node
     return Node(node.layer, (*node.sources, lengths), node.results, node.labels, node.updates)
 
 
-def _from_descriptor(source: TensorState, batch_first: bool, known: dict[int, TensorState]) -> TensorState | None:
+def _from_descriptor(layer: MLCLSTMLayer, source: TensorState, known: dict[int, TensorState]) -> TensorState | None:
     lengths = source.descriptor._sequenceLengths
-    time, batch = (source.shape[1], source.shape[0]) if batch_first else source.shape[:2]
+    time, batch, _ = layer._layout(source.shape).extent(source.shape)
     if lengths is None or len(lengths) != batch or min(lengths) == time:
         return None
     if id(source) not in known:

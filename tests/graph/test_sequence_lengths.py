@@ -52,11 +52,12 @@ def _check(found, unlimited):
         assert not found[row, length:].any()
 
 
-def test_under_the_input_name_of_the_first_sdks(unlimited):
+@pytest.mark.parametrize("name", ["sortedSequenceLengths", "sortedSequenceLength"])
+def test_under_the_input_name_of_the_first_sdks(unlimited, name):
     lengths = MLCTensor(shape=[3], dataType=MLCDataType.int32)
     array = np.array(LENGTHS, np.int32)
-    data = {"sortedSequenceLengths": MLCTensorData(bytesNoCopy=array, length=array.nbytes)}
-    _check(_run(MLCTensor(shape=[3, 4, 2]), {"sortedSequenceLengths": lengths}, data), unlimited)
+    data = {name: MLCTensorData(bytesNoCopy=array, length=array.nbytes)}
+    _check(_run(MLCTensor(shape=[3, 4, 2]), {name: lengths}, data), unlimited)
 
 
 def test_in_the_descriptor_of_the_input(unlimited):

@@ -115,9 +115,13 @@ def lstm(
     batch_first=True,
     dropout=0.0,
     shape="flat image",
+    image="",
     **kw,
 ) -> Record:
-    """``size`` is (batch, time); ``states`` the batch of the initial states, 0 for none."""
+    """``size`` is (batch, time); ``states`` the batch of the initial states, 0 for none.
+
+    ``image`` is the order of the source's four dimensions: "bf1t" or "b1f1".
+    """
     directions = 2 if bidirectional else 1
     lists = arrays(inputs, hidden, layers, directions, biased, peepholes)
     given = {
@@ -155,12 +159,19 @@ def lstm(
         return getattr(MLCLSTMLayer, selector)(*arguments)
 
     sources = [values(*(size if batch_first else size[::-1]), inputs, low=-1.5, high=1.5)]
+    if image:
+        batch, time, features = sources[0].shape
+        sources = [
+            sources[0].swapaxes(1, 2).reshape([{"b": batch, "f": features, "t": time, "1": 1}[n] for n in image])
+        ]
     if states:
         sources += [values(layers, directions, states, hidden, seed=s, low=-1, high=1) for s in (5, 6)]
     if lengths is not None:
         sources.append(np.array(lengths, np.int32))
 
     def reference(x, *rest):
+        if image:
+            x = x.reshape(len(x), inputs, -1).swapaxes(1, 2)
         x = x if batch_first else x.swapaxes(0, 1)
         h0, c0 = rest[:2] if states else (None, None)
         ends = None if lengths is None else rest[-1].ravel()
@@ -168,6 +179,8 @@ def lstm(
         if not sequences:
             y = np.concatenate(list(h[-1]), 1)[:, None]
         y = y if batch_first else y.swapaxes(0, 1)
+        if image:
+            y = y.swapaxes(1, 2)[:, :, None]
         return y if mode is Mode.output else (y, h, c)
 
     return Record(name, swift, sources, result, reference, objc=objc, rtol=1e-4, atol=1e-5, **kw)
@@ -297,6 +310,23 @@ RECORDS = [
         mode=Mode.outputAndStates,
     ),
     lstm("time first, last output", (2, 4), 3, 2, (1, 2, 4), batch_first=False, bidirectional=True, sequences=False),
+    lstm("four dimensions", (2, 4), 3, 2, (2, 2, 1, 4), image="bf1t"),
+    lstm("four dimensions, one of everything", (1, 1), 1, 1, (1, 1, 1, 1), image="bf1t"),
+    lstm("four dimensions, one step, features behind", (3, 1), 2, 3, (3, 3, 1, 1), image="b1f1"),
+    lstm(
+        "four dimensions, two layers, both directions, lengths, states in and out",
+        (3, 4),
+        2,
+        2,
+        [(3, 4, 1, 4), (2, 2, 3, 2), (2, 2, 3, 2)],
+        layers=2,
+        bidirectional=True,
+        states=3,
+        lengths=[4, 3, 1],
+        mode=Mode.outputAndStates,
+        image="bf1t",
+    ),
+    lstm("four dimensions, last output", (2, 3), 2, 3, (2, 6, 1, 1), bidirectional=True, sequences=False, image="bf1t"),
     lstm("dropout outside training", (2, 3), 2, 2, (2, 3, 2), layers=2, dropout=0.5),
     lstm("one layer has no gap to drop in", (2, 3), 2, 2, (2, 3, 2), dropout=0.5, training=True),
 ]
@@ -318,6 +348,20 @@ def _layer(layers=1, biased=True, bidirectional=False, more=None, **lists):
         else:
             given[name] = None if change is None else given[name][:change]
     return MLCLSTMLayer(descriptor=d, **given, **(more or {}))
+
+
+def _time_first():
+    wi, wh, _, b = tensors(arrays(2, 3, 1, 1))
+    d = MLCLSTMDescriptor(
+        inputSize=2,
+        hiddenSize=3,
+        layerCount=1,
+        usesBiases=True,
+        batchFirst=False,
+        isBidirectional=False,
+        dropout=0.0,
+    )
+    return MLCLSTMLayer(descriptor=d, inputWeights=wi, hiddenWeights=wh, biases=b)
 
 
 def _activations(count, kind=Kind.tanh, **numbers):
@@ -365,6 +409,10 @@ REFUSALS = [
     ),
     Refusal("five sources", _layer, "got 5", [_X, _H, _H, ((2,), "int32"), ((2,), "int32")]),
     Refusal("rank", _layer, "[batch, time, features]", [((2, 2), "float32")]),
+    Refusal("features of four dimensions", _layer, "with 2 features", [((2, 3, 1, 4), "float32")]),
+    Refusal("several steps with the features behind", _layer, "for one step [batch, 1,", [((2, 1, 2, 4), "float32")]),
+    Refusal("a height of four dimensions", _layer, "with 2 features", [((2, 2, 3, 4), "float32")]),
+    Refusal("four dimensions, time first", _time_first, "batchFirst false", [((2, 2, 1, 4), "float32")]),
     Refusal("features", _layer, "3 features, the LSTM takes 2", [((2, 4, 3), "float32")]),
     Refusal("integer input", _layer, "int32", [((2, 4, 2), "int32")]),
     Refusal("float lengths", _layer, "lengths", [_X, ((2,), "float32")]),

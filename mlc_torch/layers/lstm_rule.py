@@ -1,0 +1,90 @@
+"""How a plain LSTM layer is computed on the CPU, by a fixed rule (never by timing: same program, same numbers).
+
+Two ways give the same numbers to rounding:
+
+- *library*: oneDNN computes a layer in one call, as it does for ``nn.LSTM``.
+- *own*: BLAS multiplies step by step, in a loop that takes 30 to 50 µs a step on a slow core, however little there is to do.
+
+| processor | way | evidence |
+| --- | --- | --- |
+| x86 | library | oneDNN writes its kernels at run time for each of them |
+| others | library for few multiplications a step, else own | oneDNN has plain loops, a tenth as fast as BLAS |
+
+Few: below 2^16 with one thread. Measured on a Neoverse-N1 with torch 2.13, milliseconds forward and backward, library / own, by
+batch, steps, inputs, hidden: 8,12,16,32 (2^15.2) 1.2 / 1.4; 16,12,16,32 (2^16.2) 2.1 / 1.8; 1,30,64,128 (2^16.2) 6.9 / 3.4;
+32,12,16,32 (2^17.2) 3.3 / 2.3. With more threads, below 5·2^14 for each: oneDNN divides even small layers among them, the loop
+does not. Two threads for the library, one for the loop: 16,12,16,32 1.4 / 1.8; 32,12,16,32 2.1 / 2.3; 2,30,64,128 (2^17.2)
+7.0 / 4.8; 16,30,32,64 (2^18.2) 6.4 / 5.5. Where the library is taken, we take what ``nn.LSTM`` takes.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+
+import torch
+
+from mlc_torch.torch_private import has_library_lstm
+
+
+class Way(Enum):
+    library = "library"
+    own = "own"
+
+
+WAYS = tuple(Way)
+
+_forced: ContextVar[Way | None] = ContextVar("_forced", default=None)
+
+
+@contextmanager
+def forced(way: Way) -> Iterator[None]:
+    """Inside, every plain layer that can goes this way: for tests and measurements."""
+    token = _forced.set(way)
+    try:
+        yield
+    finally:
+        _forced.reset(token)
+
+
+_X86 = platform.machine().lower() in ("x86_64", "amd64", "i686", "i386")
+
+
+def way_for(x: torch.Tensor, hidden: int) -> Way:
+    """How to run over ``x`` [time, batch, inputs] on the CPU."""
+    if x.dtype != torch.float32 or not has_library_lstm():
+        return Way.own
+    if (way := _forced.get()) is not None:
+        return way
+    if _X86:
+        return Way.library
+    _, batch, inputs = x.shape
+    return Way.library if _multiplications(batch, inputs, hidden) < _few(torch.get_num_threads()) else Way.own
+
+
+def _multiplications(batch: int, inputs: int, hidden: int) -> int:
+    """In a step. The inputs of all steps are multiplied at once, which costs a quarter."""
+    return batch * 4 * hidden * (hidden + inputs // 4)
+
+
+def _few(threads: int) -> int:
+    return 2**16 if threads == 1 else 5 * 2**14 * threads
+
+
+_MANY_STEPS = 8
+"""So many steps make up for transposing the weights beforehand."""
+
+
+def recurrent_factor(wh: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """What each h is multiplied with: the transposed weights, over many steps laid out anew.
+
+    (Products of a single row do not gain. Of more than eight, torch would hand transposed factors to the Arm Compute
+    Library where it has that, which takes 100 to 1000 µs longer each.)
+    """
+    time, batch, _ = shape
+    if batch == 1 or (batch <= 8 and time < _MANY_STEPS):
+        return wh.t()
+    return wh.t().contiguous()
