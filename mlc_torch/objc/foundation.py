@@ -51,7 +51,7 @@ class NSData(np.ndarray, Keyed):
         made.flags.writeable = False
         return made
 
-    def bytes(self) -> memoryview:
+    def bytes(self: Any) -> memoryview:
         """The memory itself."""
         return memoryview(self)
 
@@ -62,10 +62,10 @@ class NSData(np.ndarray, Keyed):
         """The first ``length`` bytes, written into ``memory``, or returned where it is ``None``."""
         if memory is None:
             return self[:length].tobytes()
-        memoryview(memory).cast("B")[:length] = memoryview(self)[:length]
+        memoryview(memory).cast("B")[:length] = self.bytes()[:length]
         return None
 
-    def subdataWithRange_(self, range_: tuple[int, int]) -> Self:
+    def subdataWithRange_(self, range_: tuple[int, int]) -> Any:
         start, length = range_
         if start < 0 or length < 0 or start + length > self.nbytes:
             raise IndexError(f"range ({start}, {length}) is not within {self.nbytes} bytes")
@@ -86,13 +86,13 @@ class NSData(np.ndarray, Keyed):
 
     # As Foundation's, not as an array's: equal by their bytes, true unless empty.
 
-    def __eq__(self, other: object) -> bool:  # type: ignore[override]
+    def __eq__(self, other: Any) -> bool:
         try:
-            return self.tobytes() == memoryview(other).tobytes()  # type: ignore[arg-type]
+            return self.tobytes() == memoryview(other).tobytes()
         except TypeError:
             return False
 
-    def __ne__(self, other: object) -> bool:  # type: ignore[override]
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -100,9 +100,6 @@ class NSData(np.ndarray, Keyed):
 
     def __bool__(self) -> bool:
         return self.nbytes > 0
-
-    def __bytes__(self) -> bytes:
-        return self.tobytes()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.nbytes} bytes>"
@@ -122,7 +119,7 @@ class NSMutableData(NSData):
         return cls.over(memory)
 
     def mutableBytes(self) -> memoryview:
-        return memoryview(self)
+        return self.bytes()
 
 
 class NSArray(list, Keyed):

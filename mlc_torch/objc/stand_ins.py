@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mlc_torch.device import offered
-from mlc_torch.objc import encodings, names
+from mlc_torch.objc import encodings, module_names
 from mlc_torch.objc.foundation import NSArray
 from mlc_torch.objc.selectors import Function, Selector
 from mlc_torch.objc.views import objc_class, objc_object
@@ -25,21 +26,21 @@ class nosuchclass_error(error):
 
 
 def lookUpClass(name: str) -> Any:
-    found = names.names().get(name)
+    found = (module_names.all_names() | foundation_names()).get(name)
     if not isinstance(found, type):
         raise nosuchclass_error(name)
     return found
 
 
 def getClassList(ignore_invalid_identifiers: bool = False) -> tuple[Any, ...]:
-    return tuple(value for value in names.names().values() if isinstance(value, objc_class))
+    return tuple(value for value in module_names.all_names().values() if isinstance(value, objc_class))
 
 
 def loadBundle(module_name: str, module_globals: dict[str, Any], **where: Any) -> None:
     """``objc.loadBundle("MLCompute", globals(), ...)``, how scripts reach a framework that has no Python module."""
     if not any("MLCompute" in str(word) for word in (module_name, *where.values())):
         raise error(f"{module_name} is not here: only ML Compute is")
-    module_globals.update(names.names())
+    module_globals.update(module_names.all_names())
 
 
 def python_method(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +64,8 @@ def objc_names() -> dict[str, Any]:
         "_C_INT": encodings.ENUMERATION,
         "_C_FLT": encodings.FLOAT,
         "_C_DBL": encodings.DOUBLE,
+        "_C_LNG": b"l",
+        "_C_ULNG": b"L",
         "_C_LNG_LNG": encodings.INTEGER,
         "_C_ULNG_LNG": encodings.UNSIGNED,
         "_C_NSInteger": encodings.INTEGER,
@@ -78,6 +81,7 @@ def objc_names() -> dict[str, Any]:
     return codes | {
         "NO": False,
         "NULL": None,
+        "arch": platform.machine(),
         "YES": True,
         "autorelease_pool": contextlib.nullcontext,
         "error": error,
@@ -143,7 +147,7 @@ def NSLog(text: str, *values: Any) -> None:
 
 
 def foundation_names() -> dict[str, Any]:
-    return names.foundation_names() | {
+    return module_names.foundation_names() | {
         "NSAutoreleasePool": NSAutoreleasePool,
         "NSLog": NSLog,
         "NSMakeRange": NSRange,

@@ -48,7 +48,7 @@ class objc_class(type):
     def __call__(cls, **arguments: Any) -> Any:
         """PyObjC's newer spelling: ``MLCTensor(shape=[2], dataType=1)`` calls ``tensorWithShape_dataType_``."""
         if not arguments:
-            return cls.alloc().init()  # type: ignore[attr-defined]
+            return cls.alloc().init()
         made_by = {m.name: _keywords(m) for m in class_members(cls._class).values() if m.returns.startswith("Self")}
         fits = [name for name, keywords in made_by.items() if set(keywords) == set(arguments)]
         if len(fits) != 1:
@@ -329,7 +329,7 @@ def _called(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 def _no_such(target: Any, name: str) -> NoReturn:
-    cls = target if isinstance(target, type) else type(target)
+    cls: Any = target if isinstance(target, type) else type(target)
     there = _selectors_in(class_view(cls), of_objects=cls is not target)
     spelt = [selector_name(d.selector) for d in cls.__declared__.get(name, []) if d.selector]
     close = spelt or difflib.get_close_matches(name, there, 3, 0.5)

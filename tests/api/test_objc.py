@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import pickle
 import subprocess
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ import mlc_torch
 import mlc_torch.objc as MLCompute
 from mlc_torch.coverage.api import api, constants
 from mlc_torch.objc import objc_object, unwrap, wrap
-from mlc_torch.objc.install import Finder
 from mlc_torch.objc.members import object_members
 from mlc_torch.spelling import static_prop
 
@@ -192,7 +189,7 @@ def test_payloads_read_back_as_raw_values():
 @pytest.mark.parametrize("name", api()["classes"])
 def test_new_and_alloc_init(name):
     cls = getattr(MLCompute, name)
-    no_plain_init = {"MLCTensor", "MLCInferenceGraph", "MLCTrainingGraph"}
+    no_plain_init = {"MLCInferenceGraph", "MLCTrainingGraph"}
     if name in no_plain_init:
         with pytest.raises(TypeError, match="not made by a plain init"):
             cls.new()
@@ -304,51 +301,3 @@ def test_deallocators_are_called_with_the_buffer():
     del made
     gc.collect()
     assert calls == [(buffer, 8)] and calls[0][0] is buffer
-
-
-# import MLCompute
-
-
-@pytest.fixture
-def installed():
-    before = list(sys.meta_path)
-    MLCompute.install()
-    MLCompute.install()
-    yield
-    MLCompute.uninstall()
-    assert sys.meta_path == before and "MLCompute" not in sys.modules
-
-
-def test_install_makes_plain_import_work(installed):
-    assert len([finder for finder in sys.meta_path if isinstance(finder, Finder)]) == 1
-    found = importlib.import_module("MLCompute")
-    assert found.MLCTensor is MLCompute.MLCTensor and found.MLCDataTypeInt8 == 8
-    assert "MLCTensor" in dir(found) and found.__spec__.name == "MLCompute"
-    assert sys.modules["mlc_torch.objc"].__spec__.name == "mlc_torch.objc"
-    with pytest.raises(AttributeError):
-        found.nonsense  # noqa: B018
-    with pytest.raises(ImportError):
-        importlib.import_module("MLComputeOther")
-
-
-def test_install_does_not_replace_a_real_one(installed, tmp_path, monkeypatch):
-    (tmp_path / "MLCompute.py").write_text("real = True")
-    monkeypatch.syspath_prepend(tmp_path)
-    found = importlib.import_module("MLCompute")
-    try:
-        assert found.real and not hasattr(found, "MLCTensor")
-        MLCompute.uninstall()
-        assert sys.modules["MLCompute"] is found
-    finally:
-        del sys.modules["MLCompute"]
-
-
-def test_uninstall_without_install_does_nothing():
-    other = sys.modules["MLCompute"] = types.ModuleType("MLCompute")
-    try:
-        MLCompute.uninstall()
-        assert sys.modules["MLCompute"] is other
-    finally:
-        del sys.modules["MLCompute"]
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("MLCompute")

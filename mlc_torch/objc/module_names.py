@@ -33,7 +33,7 @@ def foundation_names() -> dict[str, Any]:
     return {"NSObject": NSObject} | {n: v for n, v in vars(foundation).items() if n.startswith("NS")}
 
 
-def names() -> dict[str, Any]:
+def all_names() -> dict[str, Any]:
     """Everything, classes of extensions included that have been made since."""
     classes = {n: class_view(c) for n, c in CLASSES.items() if n.startswith("MLC") and issubclass(c, MLCObject)}
     return foundation_names() | classes | enumeration_types() | constants() | functions()

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mlc_torch.objc import stand_ins
-from mlc_torch.objc.names import names
+from mlc_torch.objc.module_names import all_names
 
 _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
-    "MLCompute": names,
+    "MLCompute": all_names,
     "objc": stand_ins.objc_names,
     "Foundation": stand_ins.foundation_names,
     "Metal": stand_ins.metal_names,
