@@ -91,7 +91,7 @@ def _argument(param: Param, i: int, of_class: bool) -> dict[str, Any]:
         modifier = OUT if is_out(param, of_class=of_class) else IN
         return _described(modifier + code) | {"c_array_length_in_arg": i + 1}
     found = _described(code)
-    return found | {"callable": _block(param.type)} if code == BLOCK else found
+    return found | {"callable": _block(param.type), "callable_retained": False} if code == BLOCK else found
 
 
 def _block(type_: str) -> dict[str, Any]:

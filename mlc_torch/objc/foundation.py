@@ -17,13 +17,37 @@ from mlc_torch.objc.key_values import Keyed, value_for_key
 from mlc_torch.refusals import MLCRefusal
 
 
-class NSData(np.ndarray, Keyed):
+class _Made(Keyed):
+    """``alloc().init()`` and ``new()``: an empty object."""
+
+    __slots__ = ()
+
+    @classmethod
+    def alloc(cls) -> Self:
+        return cls()
+
+    @classmethod
+    def new(cls) -> Self:
+        return cls.alloc()
+
+    def init(self) -> Self:
+        return self
+
+
+class NSData(np.ndarray, _Made):
     """Bytes. A read-only array of ``uint8`` over the same memory, since subclasses of ``memoryview`` cannot be made."""
 
     @classmethod
     def over(cls, memory: Any) -> Self:
         """``memory`` as it lies there."""
         return np.frombuffer(memory, np.uint8).view(cls) if len(memory) else np.zeros(0, np.uint8).view(cls)
+
+    @classmethod
+    def alloc(cls) -> Self:
+        return cls.over(b"")
+
+    def initWithBytes_length_(self, memory: Any, length: int) -> Self:
+        return self.dataWithBytes_length_(memory, length)
 
     @classmethod
     def dataWithBytes_length_(cls, memory: Any, length: int) -> Self:
@@ -122,7 +146,7 @@ class NSMutableData(NSData):
         return self.bytes()
 
 
-class NSArray(list, Keyed):
+class NSArray(list, _Made):
     """A list that also answers as Foundation's array. Key-value coding asks each of its objects."""
 
     @classmethod
@@ -141,6 +165,9 @@ class NSArray(list, Keyed):
     def arrayWithObjects_(cls, *items: Any) -> Self:
         """Up to the nil that ends the arguments in Objective-C."""
         return cls(items[: items.index(None)] if None in items else items)
+
+    def initWithArray_(self, items: Any) -> Self:
+        return self.arrayWithArray_(items)
 
     def count(self, *item: Any) -> int:
         """How many objects there are; with an object, how often it is among them, as Python's lists say."""
@@ -186,7 +213,7 @@ class NSMutableArray(NSArray):
         del self[index]
 
 
-class NSDictionary(dict, Keyed):
+class NSDictionary(dict, _Made):
     """A dict that also answers as Foundation's dictionary."""
 
     @classmethod
@@ -204,6 +231,9 @@ class NSDictionary(dict, Keyed):
     @classmethod
     def dictionaryWithObjects_forKeys_(cls, items: Any, keys: Any) -> Self:
         return cls(zip(keys, items, strict=True))
+
+    def initWithDictionary_(self, items: Any) -> Self:
+        return self.dictionaryWithDictionary_(items)
 
     def count(self) -> int:
         return len(self)

@@ -131,7 +131,10 @@ class objc_object:
         return sorted({*_selectors_in(type(self), of_objects=True), *ours, *kept})
 
     def __eq__(self, other: object) -> bool:
-        return bool(self._target == inside(other))
+        if self is other:
+            return True
+        target = inside(other)
+        return isinstance(target, MLCObject) and bool(self._target == target)
 
     def __hash__(self) -> int:
         return hash(self._target)

@@ -89,6 +89,12 @@ def test_an_object_has_one_view(tensor):
     assert wrap(unwrap(tensor)) is tensor
 
 
+def test_views_compare_with_anything(tensor):
+    assert tensor != np.zeros(3) and tensor != "x" and tensor is not None and tensor not in ([], [3])
+    raw = MLCompute.MLCGraph.alloc()
+    assert raw == raw and raw != MLCompute.MLCGraph.alloc()
+
+
 def test_pickles_name_the_view():
     assert pickle.loads(pickle.dumps(MLCompute.MLCTensor)) is MLCompute.MLCTensor
     made = MLCompute.MLCTensorDescriptor.descriptorWithShape_dataType_([2], 1)

@@ -56,6 +56,7 @@ def test_pieces_copies_and_files_of_data(tmp_path):
     data = NSData.dataWithBytes_length_(b"abcdef", 4)
     assert data == b"abcd" and data.subdataWithRange_((1, 2)) == b"bc" and NSData.dataWithData_(data) == data
     assert data.getBytes_length_(None, 2) == b"ab"
+    assert NSData.alloc().initWithBytes_length_(b"abcdef", 4) == data and NSData.new().length() == 0
     target = bytearray(4)
     data.getBytes_length_(target, 3)
     assert target == b"abc\0"
@@ -99,7 +100,8 @@ def test_arrays_stay_lists(tensor):
 def test_arrays_are_made_and_changed():
     assert NSArray.arrayWithArray_((1, 2)) == [1, 2] and NSArray.arrayWithObject_(3) == [3]
     assert NSArray.arrayWithObjects_(1, 2, None) == [1, 2] == NSArray.arrayWithObjects_(1, 2)
-    changed = NSMutableArray.array()
+    assert NSArray.alloc().initWithArray_([1]) == [1] and NSArray.new() == []
+    changed = NSMutableArray.alloc().init()
     changed.addObject_(4)
     changed.addObject_(5)
     changed.removeObjectAtIndex_(0)
@@ -121,7 +123,8 @@ def test_dictionaries_are_made_and_changed():
         == {"a": 1}
         == NSDictionary.dictionaryWithDictionary_({"a": 1})
     )
-    changed = MutableDictionary.dictionary()
+    assert NSDictionary.alloc().initWithDictionary_({"a": 1}) == {"a": 1} and NSDictionary.new() == {}
+    changed = MutableDictionary.alloc().init()
     changed.setObject_forKey_(1, "a")
     changed.setValue_forKey_(2, "b")
     changed.removeObjectForKey_("a")
