@@ -271,12 +271,20 @@ def send(member: Member, receiver: Any, args: tuple[Any, ...]) -> Any:
     given = [unwrap(arg) for arg in args]
     if member.out is not None and given[member.out] is None:
         # PyObjC's way with memory that is to be filled: None goes in, and the filled memory comes out beside the answer.
-        given[member.out] = memory = bytearray(given[member.out + 1])
+        given[member.out] = memory = _memory(given[member.out + 1])
         return member.function(unwrap(receiver), *given), NSData.over(memory)
     answer = member.function(unwrap(receiver), *given)
     if member.returns.startswith("Data") and answer is not None:
         return NSData.over(answer)
     return wrap(answer)
+
+
+def _memory(length: Any) -> bytearray:
+    """New memory; none where there cannot be so much, which the member then refuses in its own words."""
+    try:
+        return bytearray(length) if isinstance(length, int) else bytearray()
+    except (ValueError, OverflowError, MemoryError):
+        return bytearray()
 
 
 # Names

@@ -192,6 +192,10 @@ def test_memory_that_comes_out():
     tensor = MLCompute.MLCTensor.tensorWithShape_fillWithData_dataType_([3], 2, MLCompute.MLCDataTypeFloat32)
     copied, memory = tensor.copyDataFromDeviceMemoryToBytes_length_synchronizeWithDevice_(None, 8, True)
     assert copied is True and memory.bytes().cast("f").tolist() == [2, 2]
+    for wrong in (-1, 2**62):
+        assert tensor.copyDataFromDeviceMemoryToBytes_length_synchronizeWithDevice_(None, wrong, True)[0] is False
+    with pytest.raises(TypeError, match="'length' expects Int"):
+        tensor.copyDataFromDeviceMemoryToBytes_length_synchronizeWithDevice_(None, "8", True)
     own = bytearray(12)
     assert tensor.copyDataFromDeviceMemoryToBytes_length_synchronizeWithDevice_(own, 12, True) is True
     assert memoryview(own).cast("f").tolist() == [2, 2, 2]
