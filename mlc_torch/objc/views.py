@@ -46,15 +46,20 @@ class objc_class(type):
         super().__init__(name, bases, namespace)
 
     def __call__(cls, **arguments: Any) -> Any:
-        """PyObjC's newer spelling: ``MLCTensor(shape=[2], dataType=1)`` calls ``tensorWithShape_dataType_``."""
+        """PyObjC's newer spelling: ``MLCTensor(shape=[2], dataType=1)`` calls ``tensorWithShape_dataType_``.
+
+        As there, the order counts, and of several selectors with the same words the last by name is meant.
+        """
         if not arguments:
             return cls.alloc().init()
-        made_by = {m.name: _keywords(m) for m in class_members(cls._class).values() if m.returns.startswith("Self")}
-        fits = [name for name, keywords in made_by.items() if set(keywords) == set(arguments)]
-        if len(fits) != 1:
-            problem = f"may mean {', '.join(fits)}" if fits else f"is none of {', '.join(sorted(made_by)) or 'nothing'}"
-            raise TypeError(f"{cls.__name__}({', '.join(f'{k}=' for k in arguments)}) {problem}")
-        return getattr(cls, fits[0])(*(arguments[k] for k in made_by[fits[0]]))
+        factories = sorted(n for n, m in class_members(cls._class).items() if m.params and m.returns.startswith("Self"))
+        made_by = {_keywords(class_members(cls._class)[name]): name for name in factories}
+        found = made_by.get(tuple(arguments))
+        if found is None:
+            there = "".join(f"\n  {cls.__name__}({', '.join(f'{k}=' for k in keywords)})" for keywords in made_by)
+            given = ", ".join(f"{k}=" for k in arguments)
+            raise TypeError(f"{cls.__name__}({given}) does not exist. There is:{there or ' nothing'}")
+        return getattr(cls, found)(*arguments.values())
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -290,11 +295,11 @@ def _memory(length: Any) -> bytearray:
 # Names
 
 
-def _keywords(member: Member) -> list[str]:
+def _keywords(member: Member) -> tuple[str, ...]:
     """How PyObjC names the arguments of a factory: what follows "With", then the other parts of the selector."""
     first, *others = member.selector.rstrip(":").split(":")
     noun = first.rpartition("With")[2]
-    return [noun[:1].lower() + noun[1:], *others] if member.params else []
+    return noun[:1].lower() + noun[1:], *others
 
 
 def _selectors_in(cls: Any, *, of_objects: bool = False) -> set[str]:

@@ -52,6 +52,33 @@ def test_data_serves_wherever_memory_is_asked_for(tensor):
     assert isinstance(yolo.anchorBoxes(), NSData) and yolo.anchorBoxes().isEqualToData_(boxes)
 
 
+def test_gradients_come_as_data():
+    """y = w x with w = 3, x = 2 and the label 1: the slope of (y - 1)² by w is 2 (6 - 1) 2."""
+    m = MLCompute
+    x, label = m.MLCTensor.tensorWithShape_([1, 1]), m.MLCTensor.tensorWithShape_([1, 1])
+    weights = m.MLCTensor.tensorWithShape_fillWithData_dataType_([1, 1, 1, 1], 3, m.MLCDataTypeFloat32)
+    channels = m.MLCConvolutionDescriptor(
+        kernelWidth=1, kernelHeight=1, inputFeatureChannelCount=1, outputFeatureChannelCount=1
+    )
+    dense = m.MLCFullyConnectedLayer.layerWithWeights_biases_descriptor_(weights, None, channels)
+    graph = m.MLCGraph.graph()
+    graph.nodeWithLayer_source_(dense, x)
+    loss = m.MLCLossLayer.meanSquaredErrorLossWithReductionType_weight_(m.MLCReductionTypeMean, 1.0)
+    training = m.MLCTrainingGraph.graphWithGraphObjects_lossLayer_optimizer_([graph], loss, None)
+    assert training.addInputs_lossLabels_({"x": x}, {"y": label})
+    assert training.compileWithOptions_device_(0, m.MLCDevice.cpuDevice())
+    given = {name: NSMutableData.dataWithLength_(4) for name in "xy"}
+    for name, value in (("x", 2), ("y", 1)):
+        given[name].mutableBytes().cast("f")[0] = value
+    held = {name: m.MLCTensorData.dataWithBytesNoCopy_length_(memory, 4) for name, memory in given.items()}
+    bound = {"x": x, "y": label}
+    assert training.bindAndWriteData_forInputs_toDevice_synchronous_(held, bound, m.MLCDevice.cpuDevice(), True)
+    assert training.executeForwardWithBatchSize_options_completionHandler_(1, 2, None)
+    assert training.executeGradientWithBatchSize_options_completionHandler_(1, 2, None)
+    gradient = training.gradientDataForParameter_layer_(weights, dense)
+    assert isinstance(gradient, NSData) and gradient.bytes().cast("f").tolist() == [20]
+
+
 def test_pieces_copies_and_files_of_data(tmp_path):
     data = NSData.dataWithBytes_length_(b"abcdef", 4)
     assert data == b"abcd" and data.subdataWithRange_((1, 2)) == b"bc" and NSData.dataWithData_(data) == data
