@@ -299,7 +299,7 @@ def _keywords(member: Member) -> tuple[str, ...]:
     """How PyObjC names the arguments of a factory: what follows "With", then the other parts of the selector."""
     first, *others = member.selector.rstrip(":").split(":")
     noun = first.rpartition("With")[2]
-    return noun[:1].lower() + noun[1:], *others
+    return noun if noun[1:2].isupper() else noun[:1].lower() + noun[1:], *others
 
 
 def _selectors_in(cls: Any, *, of_objects: bool = False) -> set[str]:
