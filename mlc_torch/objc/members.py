@@ -8,7 +8,7 @@ from typing import Any
 
 from mlc_torch.objc.selectors import Member
 from mlc_torch.spelling import prop, static_prop
-from mlc_torch.spelling.members import Declaration
+from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.signature import Param, selector_name
 
 Members = dict[str, Member]

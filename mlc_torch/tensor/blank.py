@@ -14,10 +14,11 @@ class BlankState(TensorState):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self.host = self.value = self.device = self.snapshot = self._handle = None
-        self.tensor_id, self.version, self._views = 0, 0, []
-        self.label: Any = None
-        self.optimizer_data, self.optimizer_device_data = [], []
+        for name in TensorState.__slots__:
+            if name not in vars(BlankState):
+                setattr(self, name, None)
+        self.tensor_id = self.version = 0
+        self.optimizer_data, self.optimizer_device_data, self._views = [], [], []
 
     @property
     def descriptor(self) -> Any:  # type: ignore[override]
