@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import re
+
 import pytest
 
 from mlc_torch.coverage.api import api
-from tests.docs.collected import collected
-from tests.docs.pages import DOCS, import_extensions
+from tests.docs.pages import DOCS, ROOT, import_extensions
 
 import_extensions()
 
@@ -58,9 +61,15 @@ def test_every_option_has_its_sentence(name):
     assert {s["member"] for s in PAGES[name]["sentence"] if "member" in s} == listed | {"init(rawValue:)"}
 
 
+@functools.cache
+def _tests_in(file: str) -> set[str]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
 def test_every_sentence_names_tests_that_exist():
     named = {test for _, sentence in SENTENCES for test in sentence.get("test", [])}
-    assert named - collected(named) == set()
+    assert {test for test in named if re.sub(r".*::|\[.*", "", test) not in _tests_in(test.partition("::")[0])} == set()
 
 
 def test_the_page_shows_every_sentence():
