@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from mlc_torch.coverage.ours import FOR_USERS
+from mlc_torch.coverage.ours import FOR_USERS, OF_NSOBJECT
 from mlc_torch.spelling import CLASSES
 
 
@@ -23,7 +23,8 @@ class Ours:
     def members(self, cls: Any, base: Any) -> Iterator[str]:
         """Our own members, by the annotations they carry."""
         classes = [c for c in cls.__mro__ if c not in base.__mro__]
-        ours = {"__array__", "__dlpack__", "__dlpack_device__"}.union(*(FOR_USERS.get(c.__name__, ()) for c in classes))
+        ours = {"__array__", "__dlpack__", "__dlpack_device__", *OF_NSOBJECT}
+        ours = ours.union(*(FOR_USERS.get(c.__name__, ()) for c in classes))
         seen: set[str] = set()
         for c in classes:
             for name in sorted(ours & vars(c).get("__annotations__", {}).keys()):
@@ -104,4 +105,5 @@ def _hand_written(value: Any) -> bool:
     """Whether a function was written in a class body by us, and not installed from a declaration."""
     if not isinstance(value, types.FunctionType) or hasattr(value, "__declarations__"):
         return False
-    return value.__code__.co_filename.find("/mlc_torch/spelling/") < 0
+    file = value.__code__.co_filename
+    return "/mlc_torch/spelling/" not in file or file.endswith("/nsobject.py")

@@ -21,6 +21,7 @@ import mlc_torch  # noqa: E402
 from mlc_torch.enums import DEBUG_DESCRIPTIONS, FUNCTIONS, MLCEnum, MLCOptionSet  # noqa: E402
 from mlc_torch.spelling import CLASSES, MLCObject, prop, static_prop  # noqa: E402
 from mlc_torch.spelling.declaration import Declaration  # noqa: E402
+from mlc_torch.spelling.nsobject import NSObject  # noqa: E402
 from mlc_torch.spelling.signature import Param, selector_name  # noqa: E402
 
 TARGET = ROOT / "mlc_torch" / "__init__.pyi"
@@ -63,7 +64,8 @@ class _OptionSetType(_enum.EnumMeta):
     @overload
     def __call__(cls: type[_T], *, rawValue: _Int) -> _T: ...  # pyright: ignore[reportIncompatibleMethodOverride]
 
-class _Object: ...
+class _Object:
+{root}
 """
 
 
@@ -99,7 +101,9 @@ def stub() -> str:
         else:
             imports.append(f"from {_home(name, value)} import {name} as {name}")
     imports += [f"from {module} import {name} as _{name}" for name, module in sorted(writer.imports.items())]
-    return "\n".join([HEADER.format(imports="".join(f"{line}\n" for line in sorted(imports))), *body])
+    root = "\n".join(writer.members(NSObject, object))
+    header = HEADER.format(imports="".join(f"{line}\n" for line in sorted(imports)), root=root)
+    return "\n".join([header, *body])
 
 
 def _home(name: str, value: Any) -> str:

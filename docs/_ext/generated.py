@@ -1,4 +1,4 @@
-"""Puts what is written from data into the pages, when Sphinx reads them: the API tables and the divergences.
+"""Puts what is written from data into the pages, when Sphinx reads them: the API tables, the divergences and the sentences.
 
 A page says where with a line of its own, ``<!-- generated: api -->``.
 """
@@ -11,13 +11,16 @@ from typing import Any
 
 from api_tables import api_markdown
 from divergence_list import divergences_markdown
+from sentence_list import sentences_markdown
 
 HERE = Path(__file__).parent
 DIVERGENCES = HERE.parent / "divergences.toml"
+SENTENCES = HERE.parent / "sentences.toml"
 
 WRITERS: dict[str, Callable[[], str]] = {
     "api": api_markdown,
     "divergences": lambda: divergences_markdown(DIVERGENCES),
+    "sentences": lambda: sentences_markdown(SENTENCES),
 }
 
 
@@ -28,6 +31,7 @@ def fill(app: Any, page: str, source: list[str]) -> None:
         if place in source[0]:
             source[0] = source[0].replace(place, write())
             app.env.note_dependency(str(DIVERGENCES))
+            app.env.note_dependency(str(SENTENCES))
 
 
 def setup(app: Any) -> dict[str, bool]:

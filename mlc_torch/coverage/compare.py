@@ -15,6 +15,7 @@ from typing import Any
 from mlc_torch import objc
 from mlc_torch.coverage.api import api, constants, group
 from mlc_torch.enums import FUNCTIONS
+from mlc_torch.objc.members import class_members, object_members
 from mlc_torch.spelling import CLASSES, static_prop
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.signature import selector_name
@@ -145,7 +146,7 @@ def _selector(owner: str, cls: Any, selector: str, *, of_class: bool) -> Entry:
     if selector == "init":
         there = cls.__initializers__ is not None and bool(cls.__initializers__.fit(0, ()))
     else:
-        table = objc._class_members(cls) if of_class else objc._object_members(cls)
+        table = class_members(cls) if of_class else object_members(cls)
         there = selector_name(selector) in table
     return Entry(owner, "objc", shown, None if there else "not there")
 

@@ -12,6 +12,9 @@ FOR_USERS: dict[str, frozenset[str]] = {
 }
 """What programs may use, by class; subclasses inherit it. The type stubs name exactly these."""
 
+OF_NSOBJECT = frozenset({"debugDescription", "description", "hash", "isEqual"})
+"""What the framework's classes inherit from Objective-C's root, which the API list leaves out."""
+
 BETWEEN_ROOMS: dict[str, frozenset[str]] = {
     "MLCLayer": frozenset({"buffer_cells", "parameter_uses"}),
     "MLCOptimizer": frozenset(

@@ -20,7 +20,8 @@ class Descriptor(MLCObject):
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     def __hash__(self) -> int:
-        return hash((type(self).__name__, *self.__dict__.values()))
+        values = (tuple(value) if isinstance(value, list) else value for value in self.__dict__.values())
+        return hash((type(self).__name__, *values))
 
     def __setattr__(self, name: str, value: Any) -> None:
         prop = self.__properties__.get(name)

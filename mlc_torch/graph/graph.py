@@ -204,11 +204,14 @@ class MLCGraph(MLCObject):
     # Data
 
     @declare(
-        f"bindAndWriteData({_BIND}, synchronous: Bool) -> Bool", "bindAndWriteData:forInputs:toDevice:synchronous:"
+        f"bindAndWriteData({_BIND}, synchronous: Bool) -> Bool",
+        "bindAndWriteData:forInputs:toDevice:synchronous:",
+        nil=("inputsData", "inputTensors"),
     )
     @declare(
         f"bindAndWriteData({_BIND}, batchSize: Int, synchronous: Bool) -> Bool",
         "bindAndWriteData:forInputs:toDevice:batchSize:synchronous:",
+        nil=("inputsData", "inputTensors"),
     )
     def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
         """Names that stand in both dictionaries are bound; the data of inputs has been read when this returns.
@@ -216,6 +219,8 @@ class MLCGraph(MLCObject):
         A parameter is bound whole, as by its own ``bindAndWriteData``.
         """
         self._raise_late_failure()
+        if inputsData is None or inputTensors is None:  # Objective-C's nil (measured, evidence.md G)
+            refuse("the inputs are nil")
         return self._lock.holding(self._bind_all, inputsData, inputTensors, device, batchSize)
 
     def _bind_all(

@@ -91,10 +91,14 @@ class MLCLayer(MLCObject):
         return made
 
     @declare(
-        "static supportsDataType(_ dataType: MLCDataType, on device: MLCDevice) -> Bool", "supportsDataType:onDevice:"
+        "static supportsDataType(_ dataType: MLCDataType, on device: MLCDevice) -> Bool",
+        "supportsDataType:onDevice:",
+        nil=("device",),
     )
     def _supports_type(cls, dataType, device):
-        return cls is not MLCLayer and dataType in cls._supports and (cls._supports_gpu or not device._gpus)
+        if cls is MLCLayer or device is None:  # NO for nil, too (measured, evidence.md B.3)
+            return False
+        return dataType in cls._supports and (cls._supports_gpu or not device._gpus)
 
     # What a family writes
 

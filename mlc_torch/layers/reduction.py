@@ -149,7 +149,7 @@ class MLCReductionLayer(MLCLayer):
     @prop("Int")
     def dimension(self):
         """The first of ``dimensions``."""
-        return self._dimensions[0]
+        return self._dimensions[0] if self._dimensions else 0
 
     @declare("init?(reductionType: MLCReductionType, dimension: Int)", "layerWithReductionType:dimension:")
     def _along(cls, reductionType, dimension):

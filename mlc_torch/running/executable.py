@@ -136,24 +136,29 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             self._changed()
         return True
 
-    @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
+    @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:", nil=("outputs",))
     def _add_outputs(self, outputs):
         with self._lock.held():
-            self._declared.outputs |= {name: t._cell for name, t in outputs.items()}
+            self._declared.outputs |= {name: t._cell for name, t in (outputs or {}).items()}
             self._changed()
         return True
 
     # Compiling
 
-    @declare(f"compile({COMPILE}) -> Bool", "compileWithOptions:device:")
+    @declare(f"compile({COMPILE}) -> Bool", "compileWithOptions:device:", nil=("device",))
     @declare(
         f"compile({COMPILE}, inputTensors: {TENSORS}?, inputTensorsData: {DATA}?) -> Bool",
         "compileWithOptions:device:inputTensors:inputTensorsData:",
+        nil=("device",),
     )
     @declare(f"compile({COMPILE}, use_inductor: Bool) -> Bool", ours=True)
     def _compile(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
         """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
         self._raise_late_failure()
+        if device is None:  # nil has an answer in Objective-C (measured, evidence.md H.2)
+            if self._compiled is None:
+                refuse("the device is nil, and the graph has not been compiled before")
+            device = self._device
         with self._lock.held(), undisturbed(device.torch_device):
             there = ExecutableGraph._all_nodes(self)
             nodes = self._nodes_to_run(there)

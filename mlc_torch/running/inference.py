@@ -31,13 +31,14 @@ class MLCInferenceGraph(ExecutableGraph):
     def _create(cls, graphObjects):
         return cls._over(graphObjects)
 
-    @declare(f"addInputs(_ inputs: {TENSORS}) -> Bool", "addInputs:")
+    @declare(f"addInputs(_ inputs: {TENSORS}) -> Bool", "addInputs:", nil=("inputs",))
     @declare(
         f"addInputs(_ inputs: {TENSORS}, lossLabels: {TENSORS}?, lossLabelWeights: {TENSORS}?) -> Bool",
         "addInputs:lossLabels:lossLabelWeights:",
+        nil=("inputs",),
     )
     def _add_inputs(self, inputs, lossLabels=None, lossLabelWeights=None):
-        return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
+        return self._declare_inputs(inputs or {}, lossLabels, lossLabelWeights)
 
     @declare("link(with graphs: [MLCInferenceGraph]) -> Bool", "linkWithGraphs:")
     def _link(self, graphs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mlc_torch.spelling.arguments import CLASSES
@@ -19,6 +19,8 @@ class Declaration:
     function: Callable[..., Any] = field(repr=False)
     ours: bool = False
     fixed: dict[str, Any] = field(default_factory=dict, repr=False)
+    nil: tuple[str, ...] = ()
+    """Arguments that may be nil in the selector's spelling, though Swift has no nil there."""
 
     @property
     def binds_class(self) -> bool:
@@ -38,3 +40,10 @@ class Declaration:
         if name == "Self":
             return target if isinstance(target, type) else type(target)
         return CLASSES.get(name)
+
+    def taking_nil(self) -> Declaration:
+        """The declaration as its selector is called."""
+        if not self.nil:
+            return self
+        params = tuple(replace(p, type=f"{p.type}?") if p.name in self.nil else p for p in self.signature.params)
+        return replace(self, signature=replace(self.signature, params=params))

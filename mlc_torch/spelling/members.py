@@ -26,17 +26,18 @@ _NO_LABELS: dict[str, Any] = {}
 
 
 def declare(
-    swift: str, selector: str | None = None, *, ours: bool = False, **fixed: Any
+    swift: str, selector: str | None = None, *, ours: bool = False, nil: tuple[str, ...] = (), **fixed: Any
 ) -> Callable[[Callable], Callable]:
     """Give the function below a Swift spelling and a selector. May be stacked: one function, several spellings.
 
     ``ours`` marks what the framework does not have and the API list therefore does not name. ``fixed`` arguments are
-    what this spelling stands for: ``celu(a:)`` is the activation layer with ``type=celu``.
+    what this spelling stands for: ``celu(a:)`` is the activation layer with ``type=celu``. ``nil`` names the arguments for
+    which Objective-C's nil was measured to have an answer; Swift would not compile it.
     """
     signature = parse(swift)
     if selector is not None and selector.count(":") != len(signature.params):
         raise TypeError(f"{swift!r} and {selector!r} differ in the number of arguments")
-    return _declares(signature, selector, ours, fixed)
+    return _declares(signature, selector, ours, fixed, nil)
 
 
 def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
@@ -46,7 +47,7 @@ def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
 
 
 def _declares(
-    signature: Signature, selector: str | None, ours: bool, fixed: dict[str, Any]
+    signature: Signature, selector: str | None, ours: bool, fixed: dict[str, Any], nil: tuple[str, ...] = ()
 ) -> Callable[[Callable], Callable]:
     def mark(function: Callable) -> Callable:
         known = inspect.signature(function).parameters
@@ -59,7 +60,7 @@ def _declares(
             if param.default is not None and known[param.name].default is inspect.Parameter.empty:
                 raise TypeError(f"{signature.labels}: {param.name} needs its default {param.default} in Python too")
         declarations = function.__dict__.setdefault("__declarations__", [])
-        declarations.insert(0, Declaration(signature, selector, function, ours, fixed))
+        declarations.insert(0, Declaration(signature, selector, function, ours, fixed, nil))
         return function
 
     return mark
@@ -151,7 +152,7 @@ def selector_method(declaration: Declaration) -> Any:
         if len(args) != count:
             raise TypeError(f"{name} takes {count} arguments, got {len(args)}")
         if door is None:
-            door = make_door(declaration, signature.keywords, ())
+            door = make_door(declaration.taking_nil(), signature.keywords, ())
         try:
             return door(target, args, _NO_LABELS)
         except MLCRefusal as why:

@@ -9,11 +9,12 @@ from mlc_torch.spelling.arguments import CLASSES
 from mlc_torch.spelling.closest import hint, near_miss
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.members import prop, selector_method, static_prop
+from mlc_torch.spelling.nsobject import NSObject
 from mlc_torch.spelling.overloads import Overloads, documentation, swift_method, tell_of_async_form
 from mlc_torch.spelling.signature import selector_name
 
 
-class MLCObject:
+class MLCObject(NSObject):
     """The base of the framework's classes. An initializer is chosen by its labels and may answer ``None``."""
 
     __declared__: ClassVar[dict[str, list[Declaration]]] = {}

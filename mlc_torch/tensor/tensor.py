@@ -14,6 +14,7 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
+from mlc_torch.tensor.blank import BlankState
 from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.elements import check_fit
@@ -51,7 +52,7 @@ class MLCTensor(MLCObject):
 
     @prop("MLCTensorDescriptor")
     def descriptor(self):
-        return self._cell.descriptor
+        return None if isinstance(self._cell, BlankState) else self._cell.descriptor
 
     @prop("Int")
     def tensorID(self):
@@ -97,6 +98,11 @@ class MLCTensor(MLCObject):
         made = cls._make(cell=cell)
         cell.held_by(made)
         return made
+
+    @classmethod
+    def _bare(cls) -> MLCTensor:
+        """What ``new`` gives (measured)."""
+        return cls._of(BlankState())
 
     def _adopted(self) -> None:
         self._cell.held_by(self)
@@ -326,6 +332,8 @@ class MLCTensor(MLCObject):
 
     def __copy__(self) -> MLCTensor:
         """A new ID and label; descriptor, data and optimizer data are shared, the device is not (measured)."""
+        if isinstance(self._cell, BlankState):
+            return self._bare()
         cell = TensorState(self._cell.descriptor, self._cell.host)
         if cell.host is None and self._cell.value is not None:
             cell.host = MLCTensorData._over(bytearray(host_bytes(self._cell.value)))
@@ -344,6 +352,8 @@ class MLCTensor(MLCObject):
 
     def __repr__(self) -> str:
         cell = self._cell
+        if isinstance(cell, BlankState):
+            return f"{type(self).__name__}(blank)"
         words = [repr(cell.label), str(list(cell.shape)), cell.descriptor.dataType.name]
         if cell.device is not None:
             words.append(f"on {cell.device.torch_device}")
@@ -359,7 +369,9 @@ def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
     """A tensor of one number, cast to the element type as C would."""
     values = allocate(descriptor)
     if values.is_floating_point():
-        return values.copy_(torch.tensor(number, dtype=torch.float64, device="cpu"))  # too large becomes infinity, as in C
+        return values.copy_(
+            torch.tensor(number, dtype=torch.float64, device="cpu")
+        )  # too large becomes infinity, as in C
     if values.dtype == torch.bool:
         return values.fill_(bool(number))
     if not math.isfinite(number):

@@ -7,6 +7,7 @@ import io
 
 import pytest
 
+from mlc_torch import objc
 from mlc_torch.testing import seeded
 from tests.docs.pages import PAGES, blocks, name
 
@@ -14,8 +15,15 @@ WITH_CODE = [page for page in PAGES if any(b.language == "python" for b in block
 LANGUAGES = {"python", "text", "swift", "objc", "sh", "ini"}
 
 
+@pytest.fixture
+def uninstalled():
+    """What a page installs is gone after it."""
+    yield
+    objc.uninstall()
+
+
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
-def test_the_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, pytestconfig):
+def test_the_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, pytestconfig, uninstalled):
     pytestconfig.addinivalue_line("markers", "mlc_gpu: known by itself only where the plugin is installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")  # what is printed must not depend on the machine

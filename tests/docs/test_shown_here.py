@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from mlc_torch import (
     MLCActivationLayer,
@@ -52,19 +51,6 @@ def test_training_writes_into_writable_memory_that_was_given_as_immutable():
 
 def test_a_sequence_tensor_holds_no_data():
     assert MLCTensor(sequenceLength=3, featureChannelCount=2, batchSize=4).data is None
-
-
-def test_none_where_swift_takes_no_nil_is_a_type_error():
-    graph, x = MLCGraph(), placeholder(2, 3)
-    graph.node(MLCActivationLayer.relu, source=x)
-    inference = MLCInferenceGraph(graphObjects=[graph])
-    for call in (
-        lambda: inference.compileWithOptions_device_(0, None),
-        lambda: inference.addInputs_(None),
-        lambda: inference.bindAndWriteData_forInputs_toDevice_synchronous_(None, None, cpu(), True),
-    ):
-        with pytest.raises(TypeError, match="expects"):
-            call()
 
 
 def test_a_graph_leaves_labels_alone():

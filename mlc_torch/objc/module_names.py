@@ -1,0 +1,39 @@
+"""The names of the module ``MLCompute``: classes, flat constants, the types of enumerations, functions, Foundation's."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NewType
+
+from mlc_torch.coverage.api import api, constants
+from mlc_torch.enums import FUNCTIONS
+from mlc_torch.objc import foundation
+from mlc_torch.objc.nsobject import NSObject
+from mlc_torch.objc.selectors import Function
+from mlc_torch.objc.views import class_view
+from mlc_torch.spelling import CLASSES, MLCObject
+
+
+@functools.cache
+def enumeration_types() -> dict[str, Any]:
+    """PyObjC has numbers for the cases and, for annotations, a type each that is only a name for ``int``."""
+    return {name: NewType(name, int) for kind in ("enums", "option_sets") for name in api()[kind]}
+
+
+@functools.cache
+def functions() -> dict[str, Function]:
+    return {
+        name: Function(call, name, [name.removesuffix("DebugDescription")], "String?")
+        for name, call in FUNCTIONS.items()
+    }
+
+
+def foundation_names() -> dict[str, Any]:
+    """What scripts use of Foundation; PyObjC's frameworks pass its names on."""
+    return {"NSObject": NSObject} | {n: v for n, v in vars(foundation).items() if n.startswith("NS")}
+
+
+def all_names() -> dict[str, Any]:
+    """Everything, classes of extensions included that have been made since."""
+    classes = {n: class_view(c) for n, c in CLASSES.items() if n.startswith("MLC") and issubclass(c, MLCObject)}
+    return foundation_names() | classes | enumeration_types() | constants() | functions()

@@ -1,0 +1,131 @@
+"""Sentences of the documentation's pages that no other test shows; docs/sentences.toml has them all."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import numpy as np
+
+from mlc_torch import MLCExecutionOptions as Run
+from mlc_torch import (
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCTrainingGraph,
+)
+from tests.graph.optimizer_bench import KINDS, Bench, descriptor
+from tests.graph.programs import array, close, cpu, data, dense, loss, on, placeholder, regression, sgd, values
+from tests.graph.reference_optimizers import Settings
+
+
+def test_a_step_updates_only_where_there_is_an_optimizer():
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3)
+    layer = dense(6, 3)
+    graph.node(layer, source=x)
+    before = array(layer.weights)
+    inputs, labels = {"x": data(values(4, 6))}, {"t": data(values(4, 3, seed=1))}
+
+    def step(optimizer):
+        training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=optimizer)
+        assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+        assert training.execute(inputsData=inputs, lossLabelsData=labels, lossLabelWeightsData=None, batchSize=4)
+
+    step(None)
+    np.testing.assert_array_equal(array(layer.weights), before)
+    step(sgd())
+    assert not np.array_equal(array(layer.weights), before)
+
+
+def test_a_node_whose_update_is_disabled_keeps_its_weights():
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3)
+    first, second = dense(6, 5), dense(5, 3)
+    hidden = graph.node(first, sources=[x], disableUpdate=True)
+    graph.node(second, source=hidden)
+    before = array(first.weights), array(second.weights)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    given = {"x": data(values(4, 6))}, {"t": data(values(4, 3, seed=1))}
+    assert training.execute(inputsData=given[0], lossLabelsData=given[1], lossLabelWeightsData=None, batchSize=4)
+    np.testing.assert_array_equal(array(first.weights), before[0])
+    assert not np.array_equal(array(second.weights), before[1])
+
+
+def test_the_handler_has_run_when_a_synchronous_call_returns(torch_device):
+    program = regression(device=on(torch_device))
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert program.compile() and inference.addInputs(program.inputs)
+    assert inference.compile(options=[], device=program.device)
+    seen = []
+    for number in range(5):
+        assert program.execute(options=Run.synchronous, completionHandler=lambda *a: seen.append("step"))
+        assert inference.execute(
+            inputsData=program.inputs_data(),
+            batchSize=4,
+            options=Run.synchronous,
+            completionHandler=lambda *a: seen.append("inference"),
+        )
+        assert seen == ["step", "inference"] * (number + 1)
+
+
+def test_the_gradient_pass_fills_memory_for_outputs(torch_device):
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    assert program.training.addOutputs({"y": program.result})
+    assert program.compile() and program.bind() and program.forward()
+    filled = np.zeros((4, 3), np.float32)
+    assert program.gradient(outputsData={"y": data(filled)}, options=Run.synchronous)
+    close(filled, array(program.result))
+    assert filled.any()
+
+
+def test_the_asynchronous_gradient_pass_gives_its_time():
+    program = regression()
+    assert program.compile()
+
+    async def phases(**options):
+        assert program.bind() and program.forward()
+        return await program.training.executeGradientAsync(batchSize=4, **options)
+
+    assert asyncio.run(phases(options=[Run.profiling])) > 0
+
+
+def test_device_data_of_an_optimizer_is_bound():
+    """State that one run left on the device goes on in another as if there had been no stop."""
+    kind = next(kind for kind in KINDS if kind.name == "sgd momentum")
+    whole, first, second = (Bench(kind.make(descriptor(Settings())), cpu()) for _ in range(3))
+    for bench in (whole, first):
+        bench.compile()
+        bench.step(0)
+    for parameter, left in zip(second.params, first.params, strict=True):
+        parameter.torch.copy_(left.torch)
+        assert left.optimizerDeviceData
+        assert second.training.bindOptimizerData([], deviceData=left.optimizerDeviceData, with_=parameter)
+        assert len(parameter.optimizerDeviceData) == len(left.optimizerDeviceData)
+    second.compile()
+    whole.step(1)
+    second.step(1)
+    for got, want in zip(second.weights(), whole.weights(), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_an_inference_graph_updates_nothing():
+    program = regression()
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.compile(options=[], device=cpu())
+    before = array(program.layers[0].weights)
+    for _ in range(3):
+        assert inference.execute(inputsData=program.inputs_data(), batchSize=4, options=Run.synchronous)
+    np.testing.assert_array_equal(array(program.layers[0].weights), before)
+
+
+def test_bound_memory_is_kept_alive():
+    program = regression()
+    assert program.compile()
+    want = program.given["x"] @ array(program.layers[0].weights).reshape(3, 6).T
+    want += array(program.layers[0].biases).ravel()
+    assert program.bind()
+    program.given.clear()  # the program lets go of its memory
+    gc.collect()
+    other = [np.full((4, 6), np.nan, np.float32) for _ in range(50)]  # which somebody else would get
+    assert program.forward()
+    close(array(program.result), want)
+    assert len(other) == 50
