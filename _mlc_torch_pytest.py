@@ -11,6 +11,7 @@ Fixtures: ``mlc_device`` (the test runs once on every device present), ``mlc_str
 from __future__ import annotations
 
 import os
+import sys
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -100,6 +101,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     why = "the options leave only the CPU" if accelerators() else "torch sees no GPU here"
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=f"{_GPU}: {why}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """A test ends when the completion handlers of its graphs have ended, and fails with what one of them raised."""
+    yield
+    completion = sys.modules.get("mlc_torch.running.completion")
+    if completion is not None:
+        for error in completion.wait_for_handlers():
+            raise error
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

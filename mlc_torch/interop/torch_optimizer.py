@@ -54,7 +54,7 @@ class TorchOptimizer(MLCOptimizer):
         return self._timeStep
 
     def step_taken(self, following: int) -> None:
-        self._timeStep = following
+        self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
 
     @declare("init(_ optimizer: Any)", ours=True)
     def _create(cls, optimizer):

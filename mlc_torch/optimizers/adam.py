@@ -47,7 +47,7 @@ class _Adam(MLCOptimizer):
         return self._timeStep
 
     def step_taken(self, following: int) -> None:
-        self._timeStep = following
+        self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
 
     def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         fused_adam_(

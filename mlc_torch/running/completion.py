@@ -108,7 +108,9 @@ class Queued:
         targets: Targets,
         handler: Handler | None,
         clock: Clock | None,
+        look: Callable[[torch.Tensor], None],
     ) -> None:
+        self.look = look
         self.device, self.result, self.handler, self.clock = device, result, handler, clock
         self.outputs = [(target, _copied_out(cell.value)) for cell, target in targets if cell.value is not None]
         value = result.value if handler is not None and result is not None else None
@@ -140,6 +142,8 @@ class Queued:
         if self.handler is not None:
             seconds = self.clock.seconds() if self.clock is not None else 0.0
             result = None if self.result is None else MLCTensor._of(self.result.frozen(self.value))
+            if self.value is not None:
+                self.look(self.value)
             deliver(self.handler, result, None, seconds)
 
 

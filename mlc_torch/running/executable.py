@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
@@ -17,6 +19,7 @@ from mlc_torch.nodes.sequences import with_lengths
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import CompletionQueue
+from mlc_torch.running.memory_guard import check_memory
 from mlc_torch.running.planner import PlanRequest, make_plan
 from mlc_torch.running.results import into_full
 from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
@@ -315,6 +318,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         self._check_devices(nodes)
         limited = checked_constants(nodes, fed)
         plan = make_plan(nodes, fed, self._device, self._plan_request(nodes, compiled.options, variant))
+        check_memory(plan, self._rule_for(variant))
         standing = {id(c): c for layer in unique_layers(nodes) for c in own_states(layer)}
         standing |= {id(t.cell): t.cell for t in plan.trained}
         for cell in standing.values():
@@ -372,6 +376,9 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         if not full or batchSize < 0 or batchSize > full:
             return super()._batches(cells, batchSize)
         return [batchSize if axes.get(id(c), 0) == 0 and c.shape[0] == full else 0 for c in cells]
+
+    def _look_at_result(self, value: torch.Tensor) -> None:
+        """A result has come to the host."""
 
     def _broke_off(self) -> None:
         """A phase ended in the middle."""

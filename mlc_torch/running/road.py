@@ -40,6 +40,9 @@ class Traveller(Protocol):
     def _broke_off(self) -> Any:
         """A phase ended in the middle."""
 
+    def _look_at_result(self, value: torch.Tensor) -> None:
+        """A result has come to the host."""
+
 
 Done = tuple[TensorState | None, Clock | None, Queued | None]
 """The handler's result, the clock of a measured call, and on a device what happens when the work is done."""
@@ -81,7 +84,7 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
     if clock is not None:
         clock.stop()
     if device.type != "cpu":
-        return result, clock, Queued(device, result, targets, request.handler, clock)
+        return result, clock, Queued(device, result, targets, request.handler, clock, graph._look_at_result)
     for cell, target in targets:
         fill(target, cell.value)
     if result is not None and request.handler is not None:

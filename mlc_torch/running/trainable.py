@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.session import Session
@@ -17,7 +19,9 @@ from mlc_torch.running.planner import PlanRequest
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
 from mlc_torch.running.untrained import (
+    NO_PROBABILITIES,
     probabilities_of,
+    warn_of_loss,
     warn_of_spare_state,
     warn_of_values,
     warn_unread,
@@ -222,6 +226,11 @@ class TrainableGraph(GradientGraph):
         """Once for each compile: what the values of a first run say."""
         self._runs.looked = True
         warn_of_values(self._runs.warned, self._planned_nodes(), session.value_of)
+
+    def _look_at_result(self, value: torch.Tensor) -> None:
+        last = self._runs.last
+        if last is not None and last.plan.losses and NO_PROBABILITIES not in self._runs.warned:  # which says why
+            warn_of_loss(self._runs.warned, value)
 
     # Reading back
 

@@ -107,6 +107,11 @@ class MLCTrainingGraph(TrainableGraph):
         result = publish(session, self._device)
         if not self._runs.looked:
             self._look_at_values(session)
+        value = result.value
+        if value is not None and value.is_cpu and session.plan.losses:
+            number = value.item() if value.numel() == 1 else value.sum().item()
+            if number != number:
+                self._look_at_result(value)
         return result
 
     # The phases one by one

@@ -14,6 +14,9 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.tensor import TensorState
 
+NO_PROBABILITIES = "no probabilities"
+"""The cause of a warning that explains a NaN loss as well."""
+
 _CLASS_LOSSES = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
 _PROBABILITIES = (MLCLossType.categoricalCrossEntropy, MLCLossType.log)
 
@@ -134,7 +137,7 @@ def warn_of_values(
         if value is not None and bool(torch.any((value < 0) | (value > 1))):
             warn_once(
                 warned,
-                "not probabilities",
+                NO_PROBABILITIES,
                 f"a cross-entropy takes probabilities, and {cell.label!r} has values outside 0...1; put a softmax or "
                 "sigmoid before it, or use a loss that takes logits",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 
 
@@ -11,17 +12,14 @@ class Users:
     __slots__ = ("threads",)
 
     def __init__(self) -> None:
-        self.threads: dict[int, threading.Thread] = {}
-        """By their numbers; those that have ended may still be among them."""
+        self.threads: set[int] = set()
+        """Their numbers; those of threads that have ended may still be among them."""
 
     def add(self) -> None:
         """The thread that calls this uses the graph."""
-        self.threads[threading.get_ident()] = threading.current_thread()
+        self.threads.add(threading.get_ident())
 
     def are_several(self) -> bool:
         """Whether another thread may run the graph before a handler has read its result. Threads that ended do not count."""
-        threads = self.threads
-        for number, thread in list(threads.items()):
-            if not thread.is_alive():
-                threads.pop(number, None)
-        return len(threads) > 1
+        self.threads &= sys._current_frames().keys()
+        return len(self.threads) > 1

@@ -54,6 +54,7 @@ class TensorState:
         "dtype",
         "gradient_of",
         "host",
+        "is_frozen",
         "label",
         "nbytes",
         "optimizer_data",
@@ -80,6 +81,8 @@ class TensorState:
         self.optimizer_data: list[MLCTensorData] = []
         self.optimizer_device_data: list[Any] = []
         self.version = 0
+        self.is_frozen = False
+        """Whether it is the value of one run, kept for its handler: no graph knows it."""
         self.why_empty: str | None = None
         """Why nothing can be read of it now, where that needs saying."""
         self._handle: weakref.ref[MLCTensor] | None = None
@@ -92,7 +95,8 @@ class TensorState:
     def held_by(self, handle: MLCTensor) -> None:
         """``handle`` is how programs see this tensor from now on."""
         self._handle = weakref.ref(handle)
-        changes.note()
+        if not self.is_frozen:
+            changes.note()
 
     def changed(self) -> None:
         """What compiled graphs know of this tensor is out of date: its memory, its optimizer state, its updating."""
@@ -189,7 +193,7 @@ class TensorState:
         made = object.__new__(TensorState)
         for name in TensorState.__slots__:
             setattr(made, name, getattr(self, name))
-        made._handle, made._views = None, []
+        made._handle, made._views, made.is_frozen = None, [], True
         made.host, made.value, made.snapshot = None, value, host_bytes(value)
         return made
 

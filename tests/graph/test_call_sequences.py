@@ -237,7 +237,8 @@ class Calls(RuleBasedStateMachine):
 
     def execute_name(self, style: Style) -> str:
         outputs = "outputsData:" if style.outputs else ""
-        return f"MLCTrainingGraph.execute(inputsData:lossLabelsData:lossLabelWeightsData:{outputs}batchSize:options:completionHandler:)"
+        data = f"inputsData:lossLabelsData:lossLabelWeightsData:{outputs}"
+        return f"MLCTrainingGraph.execute({data}batchSize:options:completionHandler:)"
 
     @rule(seed=SEEDS, samples=SAMPLES, style=STYLES)
     def execute(self, seed: int, samples: int, style: Style) -> None:

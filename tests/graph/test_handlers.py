@@ -141,8 +141,8 @@ def test_on_the_completion_thread_the_next_call_raises_it_once(monkeypatch):
     queue.finish(lambda: None, wait=True)
     assert [type(error) for error in seen] == [ZeroDivisionError]
     weights = array(program.layers[0].weights)
-    for call in (program.execute, program.compile):
-        if call is program.compile:
+    for number, call in enumerate((program.execute, program.compile)):
+        if number:
             queue.finish(lambda: _failing(None, None, 0.0), wait=False)
             queue.finish(lambda: None, wait=True)
         with pytest.raises(ZeroDivisionError):

@@ -256,3 +256,28 @@ def test_the_example_project(tmp_path):
     said = f"{1 + count} passed, 1 skipped" if NO_GPU else f"{2 * count} passed"
     assert said in found.stdout
     assert ("1 test for a GPU did NOT run" in found.stdout) == NO_GPU
+
+
+def test_a_handler_that_fails_on_its_own_thread_fails_the_test(pytester):
+    pytester.makepyfile(
+        """
+        import threading, time
+        from mlc_torch.running.completion import CompletionQueue
+
+        queue = CompletionQueue()
+
+        def handler():
+            time.sleep(0.2)
+            assert 1 == 2, "in the handler"
+
+        def test_that_asserts_nothing():
+            threading.excepthook = lambda args: None
+            queue.finish(handler, wait=False)
+
+        def test_after_it():
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "_mlc_torch_pytest", "-p", "no:threadexception")
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["*in the handler*"])

@@ -1,0 +1,113 @@
+"""How many Python functions one ordinary call runs through: the road is fast because it does little."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCAdamOptimizer,
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCLossType,
+    MLCTrainingGraph,
+)
+from tests.graph.programs import cpu, data, dense, hyper, loss, placeholder, values
+
+MOST = 45
+BATCH = 32
+Run = MLCExecutionOptions
+SELECTOR = "executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_"
+
+
+class Perceptron:
+    """784-128-10, as in the benchmark, with its data made beforehand."""
+
+    def __init__(self) -> None:
+        graph, self.x, self.t = MLCGraph(), placeholder(BATCH, 784), placeholder(BATCH, 10)
+        hidden = graph.node(dense(784, 128), source=self.x)
+        y = graph.node(dense(128, 10), source=graph.node(MLCActivationLayer.relu, source=hidden))
+        optimizer = MLCAdamOptimizer(descriptor=hyper(0.001))
+        self.training = MLCTrainingGraph(
+            graphObjects=[graph], lossLayer=loss(MLCLossType.softmaxCrossEntropy), optimizer=optimizer
+        )
+        assert self.training.addInputs({"x": self.x}, lossLabels={"t": self.t})
+        assert self.training.addOutputs({"y": y}) and self.training.compile(device=cpu())
+        labels = np.eye(10, dtype=np.float32)[np.arange(BATCH) % 10]
+        self.given = {"inputsData": {"x": data(values(BATCH, 784))}, "lossLabelsData": {"t": data(labels)}}
+        self.given |= {"lossLabelWeightsData": None, "batchSize": BATCH}
+        self.outputs = {"y": data(np.zeros((BATCH, 10), np.float32))}
+
+    def plain(self) -> None:
+        self.training.execute(**self.given, options=[Run.synchronous])
+
+    def handler(self) -> None:
+        self.training.execute(**self.given, options=[Run.synchronous], completionHandler=_handler)
+
+    def asynchronous(self) -> None:
+        self.training.execute(**self.given, options=[], completionHandler=_handler)
+
+    def with_outputs(self) -> None:
+        self.training.execute(
+            **self.given, outputsData=self.outputs, options=[Run.synchronous], completionHandler=_handler
+        )
+
+    def selector(self) -> None:
+        x, t, weights, batch = self.given.values()
+        getattr(self.training, SELECTOR)(x, t, weights, batch, Run.synchronous, _handler)
+
+
+def _handler(result, error, seconds):
+    pass
+
+
+def python_calls(work) -> list[str]:
+    """The functions that ``work`` calls, itself and the handler aside."""
+    for _ in range(5):
+        work()
+    seen: list[str] = []
+
+    def look(frame, event, argument):
+        if event == "call" and frame.f_code not in (work.__func__.__code__, _handler.__code__):
+            seen.append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
+
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return seen
+
+
+STYLES = ["plain", "handler", "asynchronous", "with_outputs", "selector"]
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_an_ordinary_call_is_short(style):
+    calls = python_calls(getattr(Perceptron(), style))
+    assert len(calls) <= MOST, calls
+
+
+def test_after_a_second_thread_too():
+    program = Perceptron()
+    thread = threading.Thread(target=program.handler)
+    thread.start()
+    thread.join()
+    assert len(python_calls(program.handler)) <= MOST
+
+
+def test_after_an_async_form_too():
+    """Its thread stays in asyncio's pool as long as the loop runs, so that results are kept for their handlers."""
+    program = Perceptron()
+
+    async def once() -> int:
+        await program.training.executeAsync(**program.given)
+        return len(python_calls(program.handler))
+
+    assert asyncio.run(once()) <= MOST + 3  # keeping the result is three more
+    assert len(python_calls(program.handler)) <= MOST
