@@ -26,7 +26,7 @@ class Locks:
     def __init__(self, shared_with: Iterable[Locks] = ()) -> None:
         known = {number: lock for locks in shared_with for number, lock in locks._numbered}
         known[next(_numbers)] = threading.RLock()
-        self._numbered = sorted(known.items(), key=lambda item: item[0])
+        self._numbered: list[tuple[int, threading.RLock]] = sorted(known.items(), key=lambda item: item[0])
         self._locks = tuple(lock for _, lock in self._numbered)
         self._first = self._locks[0]
         self._second = self._locks[1] if len(self._locks) == 2 else None

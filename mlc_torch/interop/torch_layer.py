@@ -27,6 +27,7 @@ class TorchLayer(MLCLayer):
 
     _supports = ANY_TYPE
     _module_is_given = True
+    _adapts: bool
 
     @declare("init(_ module: Any, label: String? = nil)", ours=True)
     def _create(cls, module, label=None):

@@ -159,7 +159,8 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         if key._shape[:2] != value._shape[:2] or key._shape[0] != query._shape[0]:
             shapes = f"{query.shape}, {key.shape}, {value.shape}"
             refuse(f"key and value must share their batch and length, and the query their batch; got {shapes}")
-        self._mask_rules(masks, *query._shape[:2], key._shape[1], query)
+        batch, queries = query._shape[:2]
+        self._mask_rules(masks, batch, queries, key._shape[1], query)
         return [described(query._shape, query._dataType)]
 
     def _mask_rules(

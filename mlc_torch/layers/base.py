@@ -60,6 +60,9 @@ class MLCLayer(MLCObject):
     _supports: ClassVar[frozenset[MLCDataType]] = frozenset({MLCDataType.float32})
     """What ``supportsDataType`` answers, as the real framework does, even where we can do more (evidence.md B.3)."""
     _supports_gpu: ClassVar[bool] = True
+    _module: nn.Module | None
+    _uses: list[ParameterUse]
+    _buffers: list[TensorState]
     _module_is_given: ClassVar[bool] = False
     """Whether the program gave the module, and expects to find it as it is."""
     _hidden_fields: ClassVar[frozenset[str]] = frozenset()
@@ -96,7 +99,8 @@ class MLCLayer(MLCObject):
         nil=("device",),
     )
     def _supports_type(cls, dataType, device):
-        if cls is MLCLayer or device is None:  # NO for nil, too (measured, evidence.md B.3)
+        cls_: type = cls  # a declared member of the class is called with it
+        if cls_ is MLCLayer or device is None:  # NO for nil, too (measured, evidence.md B.3)
             return False
         return dataType in cls._supports and (cls._supports_gpu or not device._gpus)
 
@@ -127,6 +131,7 @@ class MLCLayer(MLCObject):
     def module(self) -> nn.Module:
         """The ``torch.nn`` module that computes this layer. Its parameters are views of the tensors' own memory."""
         self._have_built()
+        assert self._module is not None
         return self._module
 
     @property

@@ -114,10 +114,8 @@ class MLCConvolutionLayer(MLCLayer):
         if channels != d.inputFeatureChannelCount:
             refuse(f"the source has {channels} channels, the convolution takes {d.inputFeatureChannelCount}")
         if d.isConvolutionTranspose:
-            size = [
-                _transposed(n, r, s, p, d)
-                for n, r, s, p in zip((height, width), reaches(d), d.strides, d.paddingPolicy.sizes, strict=True)
-            ]
+            sizes = zip((height, width), reaches(d), d.strides, d.paddingPolicy.sizes, strict=True)
+            size = tuple(_transposed(n, r, s, p, d) for n, r, s, p in sizes)
         else:
             size = windows(height, width, d)
         return [described((batch, d.outputFeatureChannelCount, *size), source._dataType)]

@@ -98,12 +98,13 @@ class MLCPoolingLayer(MLCLayer):
         kernel, strides, dilation = tuple(d.kernelSizes), tuple(d.strides), tuple(d.dilationRates)
         padding = symmetric_padding(d)
         # torch.nn's own pools take padding up to half a kernel, and averages without dilation.
-        usual = padding is not None and all(p <= k // 2 for p, k in zip(padding, kernel, strict=True))
+        if padding is not None and any(p > k // 2 for p, k in zip(padding, kernel, strict=True)):
+            padding = None
         if d.poolingType.name == "max":
-            return nn.MaxPool2d(kernel, strides, padding, dilation) if usual else MaxPool2d(d)
+            return MaxPool2d(d) if padding is None else nn.MaxPool2d(kernel, strides, padding, dilation)
         if d.poolingType.name == "l2Norm":
             return L2NormPool2d(d)
-        if usual and dilation == (1, 1):
+        if padding is not None and dilation == (1, 1):
             return nn.AvgPool2d(kernel, strides, padding, count_include_pad=d.countIncludesPadding)
         return AveragePool2d(d)
 

@@ -67,7 +67,9 @@ class MLCReshapeLayer(MLCLayer):
                 f"{element_count(source)}"
             )
         if -1 in self._shape[1:]:
-            self.module.resolved[source._shape[1:]] = shape
+            module = self.module
+            assert isinstance(module, Reshape)
+            module.resolved[source._shape[1:]] = shape
 
     def _resolve(self, source: MLCTensorDescriptor) -> tuple[int, ...]:
         if -1 not in self._shape:

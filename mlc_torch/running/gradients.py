@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -105,7 +106,7 @@ class GradientGraph(ExecutableGraph):
         with self._lock.held():
             for tensor in outputs.values():
                 if tensor._cell.gradient_of is not None:
-                    self._steering.pending.append((tensor._cell.gradient_of, lambda held=tensor: held))
+                    self._steering.pending.append((tensor._cell.gradient_of, partial(_kept, tensor)))
         return super()._add_outputs(outputs)
 
     def _fill_gradient_tensors(self, session: Session) -> None:
@@ -224,6 +225,11 @@ class GradientGraph(ExecutableGraph):
             self._steering.hooks.append(entry)
             self._changed()
         return _Removable(self, entry)
+
+
+def _kept(tensor: MLCTensor) -> MLCTensor:
+    """Stands for a weak reference where the tensor is to stay."""
+    return tensor
 
 
 class _Removable:

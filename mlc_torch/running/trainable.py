@@ -38,6 +38,8 @@ class TrainableGraph(GradientGraph):
     """What a training graph is before it runs."""
 
     _trains = True
+    _optimizer: MLCOptimizer | None
+    _lossLayer: MLCLayer | None
     optimizer = prop("MLCOptimizer?")
 
     @declare(

@@ -55,7 +55,7 @@ class MLCTensorData(MLCObject):
             if length > view.nbytes:
                 refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
             view = view[:length]
-        made = object.__new__(cls)
+        made: MLCTensorData = object.__new__(cls)  # type: ignore[arg-type]  # declared on the class, called with it
         made.__dict__.update(_bytes=view, _length=length, _owner=bytes, _element=element, _views={})
         if deallocator is not None:
             weakref.finalize(made, deallocator, bytes, length)
