@@ -99,8 +99,7 @@ class MLCLayer(MLCObject):
         nil=("device",),
     )
     def _supports_type(cls, dataType, device):
-        cls_: type = cls  # a declared member of the class is called with it
-        if cls_ is MLCLayer or device is None:  # NO for nil, too (measured, evidence.md B.3)
+        if cls is MLCLayer or device is None:  # type: ignore[comparison-overlap]  # NO for nil, too (measured, evidence.md B.3)
             return False
         return dataType in cls._supports and (cls._supports_gpu or not device._gpus)
 
