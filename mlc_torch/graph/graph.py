@@ -32,6 +32,7 @@ from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
+from mlc_torch.tensor.elements import FITTING
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -238,7 +239,7 @@ class MLCGraph(MLCObject):
             kept.append(self._keeps_value(cell))
             if kept[number]:
                 batches[number] = 0
-            if batches[number] or data._length < cell.nbytes:
+            if batches[number] or data._length < cell.nbytes or (data._element, cell.dtype) not in FITTING:
                 needed_bytes(name, cell, data, batches[number])
         with undisturbed(device.torch_device):
             for number, (_, cell, data) in enumerate(bound):

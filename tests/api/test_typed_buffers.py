@@ -175,6 +175,9 @@ def test_a_graph_binds_all_or_nothing():
     given = {"x": floats(), "t": doubles()}
     assert not graph.bindAndWriteData(given, forInputs={"x": x, "t": label}, to=MLCDevice.cpu(), synchronous=True)
     assert "data for 't' has elements of type float64" in last_refusal().reason and x.data is None
+    assert graph.execute(inputsData={"x": floats()}, batchSize=0)
+    assert not graph.bindAndWriteData({"x": doubles()}, forInputs={"x": x}, to=MLCDevice.cpu(), synchronous=True)
+    assert "data for 'x' has elements of type float64" in last_refusal().reason
 
 
 def test_known_pairs_cost_one_look_up(monkeypatch):

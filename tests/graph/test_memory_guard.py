@@ -5,11 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlc_torch import MLCActivationLayer, MLCAdamOptimizer, MLCGraph, MLCInferenceGraph, MLCRefusal, MLCReshapeLayer
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCAdamOptimizer,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCRefusal,
+    MLCReshapeLayer,
+    MLCTrainingGraph,
+    last_refusal,
+)
 from mlc_torch.running import memory_guard
 from mlc_torch.running.memory_guard import available_bytes, check_memory, first_run_needs
 from mlc_torch.running.state import Variant
-from tests.graph.programs import cpu, data, dense, hyper, placeholder, regression, sgd
+from tests.graph.programs import cpu, data, dense, hyper, loss, placeholder, regression, sgd
 
 GIB = 2**30
 
@@ -85,6 +94,22 @@ def test_too_much_is_refused_with_the_sum_and_its_parts(monkeypatch):
         "compiling and running the graph once takes 15.7 KiB of memory (96 B for inputs, 15.6 KiB for results); "
         "15.7 KiB are available"
     )
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_huge_input_is_refused_by_compile_and_a_smaller_one_is_not(trains):
+    for count, fits in ((2**38, False), (2**4, True)):
+        graph, x, t = MLCGraph(), placeholder(count, 1), placeholder(count, 1)
+        graph.node(dense(1, 1), source=x)
+        if trains:
+            made = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+            assert made.addInputs({"x": x}, lossLabels={"t": t})
+        else:
+            made = MLCInferenceGraph(graphObjects=[graph])
+            assert made.addInputs({"x": x})
+        assert made.compile(options=[], device=cpu()) is fits
+        inputs = "2.0 TiB" if trains else "1.0 TiB"
+        assert fits or f"{inputs} for inputs, 1.0 TiB for results" in last_refusal().reason
 
 
 # What there is

@@ -110,7 +110,14 @@ def label_that_nobody_reads() -> Program:
     return program
 
 
+def loss_that_is_nan() -> Program:
+    program = regression()
+    program.given["x"][0, 0] = np.nan
+    return program
+
+
 CAUSES = {
+    loss_that_is_nan: "the loss is NaN",
     input_that_nobody_reads: "no node of the graph reads the input 'spare'",
     label_that_nobody_reads: "no node of the graph reads the label 'more'",
     integer_labels: "has integer labels",
