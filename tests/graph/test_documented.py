@@ -7,14 +7,19 @@ import gc
 
 import numpy as np
 
-from mlc_torch import MLCExecutionOptions as Run
 from mlc_torch import (
+    MLCDataType,
     MLCGraph,
     MLCInferenceGraph,
+    MLCLSTMDescriptor,
+    MLCLSTMLayer,
+    MLCTensor,
     MLCTrainingGraph,
+    last_refusal,
 )
+from mlc_torch import MLCExecutionOptions as Run
 from tests.graph.optimizer_bench import KINDS, Bench, descriptor
-from tests.graph.programs import array, close, cpu, data, dense, loss, on, placeholder, regression, sgd, values
+from tests.graph.programs import array, close, cpu, data, dense, loss, on, placeholder, regression, sgd, tensor, values
 from tests.graph.reference_optimizers import Settings
 
 
@@ -129,3 +134,59 @@ def test_bound_memory_is_kept_alive():
     assert program.forward()
     close(array(program.result), want)
     assert len(other) == 50
+
+
+def test_results_may_be_asked_for_after_a_pass(torch_device):
+    """After a forward pass they are there at once; after a whole step they come with the next, and say so."""
+    program = regression(widths=(6, 5, 3), device=on(torch_device))
+    assert program.compile() and program.execute(options=Run.synchronous)
+    (hidden,) = program.training.resultTensors(for_=program.layers[0])
+    assert hidden.data is None and not hidden.synchronizeData()
+    assert "did not keep the result" in str(last_refusal())
+    first = program.layers[0]
+    want = program.given["x"] @ array(first.weights).reshape(5, 6).T + array(first.biases).ravel()
+    assert program.execute(options=Run.synchronous) and hidden.synchronizeData()
+    close(array(hidden), want)
+
+    other = regression(widths=(6, 5, 3), device=on(torch_device))
+    assert other.compile() and other.bind() and other.forward(options=Run.synchronous)
+    (hidden,) = other.training.resultTensors(for_=other.layers[0])
+    first = other.layers[0]
+    close(array(hidden), other.given["x"] @ array(first.weights).reshape(5, 6).T + array(first.biases).ravel())
+
+
+def test_lengths_of_sequences_in_training():
+    """Steps past the end of a sequence are zero: against the same network without lengths, cut off by hand."""
+    x, t = placeholder(3, 4, 2), placeholder(3, 4, 3)
+    lengths, given = MLCTensor(shape=[3], dataType=MLCDataType.int32), values(3, 4, 2, seed=5)
+    counts, target = np.array([4, 2, 1], np.int32), np.zeros((3, 4, 3), np.float32)
+    graph = MLCGraph()
+    layer = MLCLSTMLayer(
+        descriptor=MLCLSTMDescriptor(inputSize=2, hiddenSize=3, layerCount=1),
+        inputWeights=[tensor(values(3, 2, seed=i)) for i in range(4)],
+        hiddenWeights=[tensor(values(3, 3, seed=10 + i)) for i in range(4)],
+        biases=[tensor(values(3, seed=20 + i)) for i in range(4)],
+    )
+    result = graph.node(layer, source=x)
+
+    def loss_with(**more):
+        training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+        assert training.addInputs({"x": x} | dict.fromkeys(more, lengths), lossLabels={"t": t})
+        assert training.compile(options=[], device=cpu())
+        seen = []
+        assert training.execute(
+            inputsData={"x": data(given)} | more,
+            lossLabelsData={"t": data(target)},
+            lossLabelWeightsData=None,
+            batchSize=3,
+            options=Run.synchronous,
+            completionHandler=lambda *answer: seen.append(float(array(answer[0])[0])),
+        )
+        return seen[0], array(result)
+
+    _, whole = loss_with()
+    cut = np.where(np.arange(4)[None, :, None] < counts[:, None, None], whole, 0)
+    for name in ("sortedSequenceLength", "sortedSequenceLengths"):
+        measured, found = loss_with(**{name: data(counts)})
+        close(found, cut)
+        close(measured, (cut**2).mean())
