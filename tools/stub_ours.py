@@ -63,7 +63,9 @@ class Ours:
                 parts.append("/")
         result = self._annotation(inspect.signature(function).return_annotation, function)
         prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
-        return f"    {prefix} {name}({', '.join(parts)}) -> {result}: ..."
+        words = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        body = f'"""{" ".join(words.split())}"""' if words else "..."
+        return f"    {prefix} {name}({', '.join(parts)}) -> {result}: {body}"
 
     def _annotation(self, text: Any, written_in: Any) -> str:
         """An annotation as the stub writes it; ``written_in`` is the function or module whose names it uses."""

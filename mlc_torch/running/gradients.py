@@ -73,10 +73,12 @@ class GradientGraph(ExecutableGraph):
 
     @declare("sourceGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceGradientTensorsForLayer:")
     def _source_gradients(self, layer):
+        """The gradients of a layer's sources, which ``executeGradient`` fills."""
         return self._gradients_at(layer, lambda node: node.sources)
 
     @declare("resultGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "resultGradientTensorsForLayer:")
     def _result_gradients(self, layer):
+        """The gradients of a layer's results, which ``executeGradient`` fills."""
         return self._gradients_at(layer, lambda node: node.results)
 
     def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[TensorState]]) -> list[MLCTensor]:

@@ -34,7 +34,7 @@ class TrainableGraph(GradientGraph):
     """What a training graph is before it runs."""
 
     _trains = True
-    optimizer = prop("MLCOptimizer?")
+    optimizer = prop("MLCOptimizer?", "The optimizer, or ``None``.")
 
     @declare(
         "init(graphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer?)",
@@ -42,6 +42,7 @@ class TrainableGraph(GradientGraph):
     )
     @objc_only("+ trainingGraphWithGraphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer? -> Self")
     def _create(cls, graphObjects, lossLayer, optimizer):
+        """A training graph over the layers of these graphs; loss layer and optimizer may be ``None``."""
         if optimizer is not None:
             _check_rule(optimizer)
         made = cls._over(graphObjects, lossLayer=lossLayer, optimizer=optimizer, steering=GradientState())
@@ -86,6 +87,7 @@ class TrainableGraph(GradientGraph):
         "addInputs:lossLabels:lossLabelWeights:",
     )
     def _add_inputs(self, inputs, lossLabels, lossLabelWeights=None):
+        """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
         return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
 
     @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
@@ -101,6 +103,7 @@ class TrainableGraph(GradientGraph):
         "bindOptimizerData:deviceData:withTensor:",
     )
     def _bind_optimizer_data(self, data, deviceData, tensor):
+        """Give the optimizer the memory that holds its state for a tensor."""
         self._raise_late_failure()
         if self._compiled is None or self._optimizer is None:
             return tensor._bind_optimizer(data, deviceData)  # compile looks at how many there are

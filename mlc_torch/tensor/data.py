@@ -28,12 +28,12 @@ DATA_TYPES = {torch_type: data_type for data_type, torch_type in TORCH_TYPES.ite
 
 
 class MLCTensorData(MLCObject):
-    """Any buffer: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``.
+    """The memory that a tensor's values are read from or written to, without a copy.
 
-    Nothing is copied; the object is kept alive, and its memory is read when a graph executes.
+    Any buffer serves: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``. It is kept alive.
     """
 
-    length = prop("Int")
+    length = prop("Int", "How many bytes of the buffer are used.")
 
     @prop("UnsafeMutableRawPointer")
     def bytes(self):
@@ -48,6 +48,7 @@ class MLCTensorData(MLCObject):
         "dataWithBytesNoCopy:length:deallocator:",
     )
     def _create(cls, bytes, length, deallocator=None):
+        """The first ``length`` bytes of a buffer. A deallocator is called once, when the memory is no longer used."""
         view, element = seen_as_bytes(bytes)
         if length < 0:
             refuse(f"length must not be negative, got {length}")
