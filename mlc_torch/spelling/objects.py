@@ -68,6 +68,8 @@ class MLCObject(NSObject):
         for name in own:
             if name.endswith("Async") and name.removesuffix("Async") in own:
                 tell_of_async_form(vars(cls)[name.removesuffix("Async")], name)
+        if cls.__doc__ and table.get("init"):
+            cls.__doc__ = documentation(table["init"], inspect.cleandoc(cls.__doc__))
         for p in vars(cls).copy().values():
             if isinstance(p, static_prop) and p.selector:
                 setattr(cls, p.selector, classmethod(lambda c, p=p: p.getter(c)))
@@ -173,7 +175,6 @@ def _install(cls: Any, name: str, declarations: list[Declaration]) -> None:
     overloads = Overloads(cls.__name__, name, declarations)
     if name == "init":
         cls.__initializers__ = overloads
-        cls.__doc__ = documentation(declarations, inspect.cleandoc(cls.__doc__ or ""))
         return
     method: Any = swift_method(overloads)
     if declarations[0].binds_class:
