@@ -15,6 +15,10 @@ from mlc_torch.refusals import MLCTrainingWarning as MLCTrainingWarning
 from mlc_torch.refusals import last_refusal as last_refusal
 from mlc_torch.refusals import strict as strict
 from mlc_torch.refusals import unwrap as unwrap
+from mlc_torch.running.fit import Batches as _Batches
+from mlc_torch.running.fit import Callback as _Callback
+from mlc_torch.running.fit import Values as _Values
+from mlc_torch.running.history import History as _History
 from mlc_torch.seeing.memory import Memory as _Memory
 from mlc_torch.seeing.profile import Profile as _Profile
 from mlc_torch.seeing.summary import Summary as _Summary
@@ -883,9 +887,9 @@ class MLCGraph(_Object):
     def sourceTensors(self, for_: MLCLayer) -> list[MLCTensor]: """The sources of a layer of this graph."""
     def resultTensors(self, for_: MLCLayer) -> list[MLCTensor]: """The results of a layer of this graph."""
     @overload
-    def bindAndWriteData(self, inputsData: Mapping[str, MLCTensorData], /, *, forInputs: Mapping[str, MLCTensor], to: MLCDevice, synchronous: bool) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
+    def bindAndWriteData(self, inputsData: Mapping[str, MLCTensorData | _Buffer], /, *, forInputs: Mapping[str, MLCTensor], to: MLCDevice, synchronous: bool) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
     @overload
-    def bindAndWriteData(self, inputsData: Mapping[str, MLCTensorData], /, *, forInputs: Mapping[str, MLCTensor], to: MLCDevice, batchSize: _Int, synchronous: bool) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
+    def bindAndWriteData(self, inputsData: Mapping[str, MLCTensorData | _Buffer], /, *, forInputs: Mapping[str, MLCTensor], to: MLCDevice, batchSize: _Int, synchronous: bool) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
     @classmethod
     def graph(cls) -> Self: """A graph without layers."""
     def nodeWithLayer_source_(self, layer: MLCLayer, source: MLCTensor, /) -> MLCTensor | None: """Add a layer, and give the tensor that it will compute, or ``None`` where the sources do not fit."""
@@ -902,8 +906,8 @@ class MLCGraph(_Object):
     def scatterWithDimension_source_indices_copyFrom_reductionType_(self, dimension: _Int, source: MLCTensor, indices: MLCTensor, copyFrom: MLCTensor, reductionType: MLCReductionType | int, /) -> MLCTensor | None: """Add a layer that writes or adds the source into a copy of ``copyFrom``, by index."""
     def sourceTensorsForLayer_(self, layer: MLCLayer, /) -> list[MLCTensor]: """The sources of a layer of this graph."""
     def resultTensorsForLayer_(self, layer: MLCLayer, /) -> list[MLCTensor]: """The results of a layer of this graph."""
-    def bindAndWriteData_forInputs_toDevice_synchronous_(self, inputsData: Mapping[str, MLCTensorData], inputTensors: Mapping[str, MLCTensor], device: MLCDevice, synchronous: bool, /) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
-    def bindAndWriteData_forInputs_toDevice_batchSize_synchronous_(self, inputsData: Mapping[str, MLCTensorData], inputTensors: Mapping[str, MLCTensor], device: MLCDevice, batchSize: _Int, synchronous: bool, /) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
+    def bindAndWriteData_forInputs_toDevice_synchronous_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], inputTensors: Mapping[str, MLCTensor], device: MLCDevice, synchronous: bool, /) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
+    def bindAndWriteData_forInputs_toDevice_batchSize_synchronous_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], inputTensors: Mapping[str, MLCTensor], device: MLCDevice, batchSize: _Int, synchronous: bool, /) -> bool: """Copy data to the device for later calls; names that stand in both dictionaries are bound."""
     def summary(self) -> _Summary: """A table of the layers; below it parameters, losses, device, and which gear runs and why."""
     def draw(self, path: str | _Path) -> _Path: """Write a picture of the graph: ``.svg``, ``.png``, ``.pdf`` or ``.dot``. Dashed lines carry no gradient."""
     def to_module(self, *, loss: bool = ...) -> _SharedGraphModule: """The graph as an ``nn.Module`` over the same memory, without its loss layers unless ``loss`` is true."""
@@ -958,33 +962,33 @@ class MLCInferenceGraph(MLCGraph):
     @overload
     def compile(self, *, device: MLCDevice, use_inductor: bool, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     @overload
-    def compile(self, *, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData] | None, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
+    def compile(self, *, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData | _Buffer] | None, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     @overload
     def addInputs(self, inputs: Mapping[str, MLCTensor], /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     @overload
     def addInputs(self, inputs: Mapping[str, MLCTensor], /, *, lossLabels: Mapping[str, MLCTensor] | None, lossLabelWeights: Mapping[str, MLCTensor] | None) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def link(self, with_: Sequence[MLCInferenceGraph]) -> bool: """Tensors that one of the graphs computes and another reads carry their value across."""
     @overload
-    def execute(self, *, inputsData: Mapping[str, MLCTensorData], batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def execute(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
     @overload
-    def execute(self, *, inputsData: Mapping[str, MLCTensorData], outputsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def execute(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], outputsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
     @overload
-    def execute(self, *, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def execute(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
     @overload
-    def execute(self, *, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, outputsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-    async def executeAsync(self, *, inputsData: Mapping[str, MLCTensorData], batchSize: _Int, lossLabelsData: Mapping[str, MLCTensorData] | None = ..., lossLabelWeightsData: Mapping[str, MLCTensorData] | None = ..., outputsData: Mapping[str, MLCTensorData] | None = ..., options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ...) -> tuple[MLCTensor | None, float]: """``await`` gives the result and the seconds it took; a refusal is raised."""
+    def execute(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    async def executeAsync(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], batchSize: _Int, lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None = ..., lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None = ..., outputsData: Mapping[str, MLCTensorData | _Buffer] | None = ..., options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ...) -> tuple[MLCTensor | None, float]: """``await`` gives the result and the seconds it took; a refusal is raised."""
     def addOutputs_(self, outputs: Mapping[str, MLCTensor], /) -> bool: """Name the tensors that are to be readable after a run, in addition to the result."""
     def compileWithOptions_device_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
-    def compileWithOptions_device_inputTensors_inputTensorsData_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData] | None, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
+    def compileWithOptions_device_inputTensors_inputTensorsData_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData | _Buffer] | None, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     @classmethod
     def graphWithGraphObjects_(cls, graphObjects: Sequence[MLCGraph], /) -> Self: """An inference graph over the layers of these graphs."""
     def addInputs_(self, inputs: Mapping[str, MLCTensor], /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def addInputs_lossLabels_lossLabelWeights_(self, inputs: Mapping[str, MLCTensor], lossLabels: Mapping[str, MLCTensor] | None, lossLabelWeights: Mapping[str, MLCTensor] | None, /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def linkWithGraphs_(self, graphs: Sequence[MLCInferenceGraph], /) -> bool: """Tensors that one of the graphs computes and another reads carry their value across."""
-    def executeWithInputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData], batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-    def executeWithInputsData_outputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData], outputsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_outputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, outputsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def executeWithInputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def executeWithInputsData_outputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], outputsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
+    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_outputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
     def memory(self) -> _Memory: """What the graph holds on its device: parameters, statistics, optimizer state, gradients, results and so on."""
     def profile(self, work: Callable[[], Any] | None = ...) -> _Profile: """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""
 
@@ -1869,7 +1873,7 @@ class MLCTensor(_Object):
     @overload
     def __new__(cls, *, shape: Sequence[_Int]) -> Self: """By shape; float32 unless told otherwise."""
     @overload
-    def __new__(cls, *, descriptor: MLCTensorDescriptor, data: MLCTensorData) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
+    def __new__(cls, *, descriptor: MLCTensorDescriptor, data: MLCTensorData | _Buffer) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
     @overload
     def __new__(cls, *, descriptor: MLCTensorDescriptor, fillWithData: _Float) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
     @overload
@@ -1879,11 +1883,11 @@ class MLCTensor(_Object):
     @overload
     def __new__(cls, *, shape: Sequence[_Int], randomInitializerType: MLCRandomInitializerType) -> Self: """By shape; float32 unless told otherwise."""
     @overload
-    def __new__(cls, *, shape: Sequence[_Int], data: MLCTensorData) -> Self: """By shape; float32 unless told otherwise."""
+    def __new__(cls, *, shape: Sequence[_Int], data: MLCTensorData | _Buffer) -> Self: """By shape; float32 unless told otherwise."""
     @overload
     def __new__(cls, *, shape: Sequence[_Int], fillWithData: _Float) -> Self: """By shape; float32 unless told otherwise."""
     @overload
-    def __new__(cls, *, shape: Sequence[_Int], data: MLCTensorData, dataType: MLCDataType) -> Self: """By shape; float32 unless told otherwise."""
+    def __new__(cls, *, shape: Sequence[_Int], data: MLCTensorData | _Buffer, dataType: MLCDataType) -> Self: """By shape; float32 unless told otherwise."""
     @overload
     def __new__(cls, *, shape: Sequence[_Int], fillWithData: _Float, dataType: MLCDataType) -> Self: """By shape; float32 unless told otherwise."""
     @overload
@@ -1891,19 +1895,19 @@ class MLCTensor(_Object):
     @overload
     def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @overload
-    def __new__(cls, *, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | None) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
+    def __new__(cls, *, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer | None) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
     @overload
     def __new__(cls, *, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
     @overload
-    def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
+    def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @overload
     def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @overload
-    def __new__(cls, *, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | None = ...) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer | None = ...) -> Self | None: ...  # type: ignore[misc]
     @overload
     def __new__(cls, *, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType) -> Self | None: ...  # type: ignore[misc]
     @overload
-    def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData, dataType: MLCDataType) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
+    def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer, dataType: MLCDataType) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @overload
     def __new__(cls, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, fillWithData: _Float, dataType: MLCDataType) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     if not TYPE_CHECKING:
@@ -1912,7 +1916,7 @@ class MLCTensor(_Object):
         @overload
         def __init__(self, *, shape: Sequence[_Int]) -> None: """By shape; float32 unless told otherwise."""
         @overload
-        def __init__(self, *, descriptor: MLCTensorDescriptor, data: MLCTensorData) -> None: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
+        def __init__(self, *, descriptor: MLCTensorDescriptor, data: MLCTensorData | _Buffer) -> None: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
         @overload
         def __init__(self, *, descriptor: MLCTensorDescriptor, fillWithData: _Float) -> None: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
         @overload
@@ -1922,11 +1926,11 @@ class MLCTensor(_Object):
         @overload
         def __init__(self, *, shape: Sequence[_Int], randomInitializerType: MLCRandomInitializerType) -> None: """By shape; float32 unless told otherwise."""
         @overload
-        def __init__(self, *, shape: Sequence[_Int], data: MLCTensorData) -> None: """By shape; float32 unless told otherwise."""
+        def __init__(self, *, shape: Sequence[_Int], data: MLCTensorData | _Buffer) -> None: """By shape; float32 unless told otherwise."""
         @overload
         def __init__(self, *, shape: Sequence[_Int], fillWithData: _Float) -> None: """By shape; float32 unless told otherwise."""
         @overload
-        def __init__(self, *, shape: Sequence[_Int], data: MLCTensorData, dataType: MLCDataType) -> None: """By shape; float32 unless told otherwise."""
+        def __init__(self, *, shape: Sequence[_Int], data: MLCTensorData | _Buffer, dataType: MLCDataType) -> None: """By shape; float32 unless told otherwise."""
         @overload
         def __init__(self, *, shape: Sequence[_Int], fillWithData: _Float, dataType: MLCDataType) -> None: """By shape; float32 unless told otherwise."""
         @overload
@@ -1934,19 +1938,19 @@ class MLCTensor(_Object):
         @overload
         def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
         @overload
-        def __init__(self, *, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | None) -> None: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
+        def __init__(self, *, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer | None) -> None: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
         @overload
         def __init__(self, *, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType) -> None: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
         @overload
-        def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
+        def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
         @overload
         def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
         @overload
-        def __init__(self, *, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | None = ...) -> None: """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount]."""
+        def __init__(self, *, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer | None = ...) -> None: """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount]."""
         @overload
         def __init__(self, *, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType) -> None: """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount]."""
         @overload
-        def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData, dataType: MLCDataType) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
+        def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer, dataType: MLCDataType) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
         @overload
         def __init__(self, *, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, fillWithData: _Float, dataType: MLCDataType) -> None: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @property
@@ -1965,10 +1969,10 @@ class MLCTensor(_Object):
     def optimizerDeviceData(self) -> list[MLCTensorOptimizerDeviceData]: """The optimizer's state on the device."""
     @property
     def hasValidNumerics(self) -> bool: """Whether no element is NaN or infinite. True for a tensor without data."""
-    def bindAndWriteData(self, data: MLCTensorData, /, *, to: MLCDevice) -> bool: """Copy data to a device, where the tensor stays from then on."""
+    def bindAndWriteData(self, data: MLCTensorData | _Buffer, /, *, to: MLCDevice) -> bool: """Copy data to a device, where the tensor stays from then on."""
     def synchronizeData(self) -> bool: """Bring the values back from the device, so that ``data`` shows them."""
     def copyDataFromDeviceMemory(self, *, toBytes: _Buffer, length: _Int, synchronizeWithDevice: bool) -> bool: """Copy the values from the device into a buffer of yours."""
-    def bindOptimizerData(self, data: Sequence[MLCTensorData], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None) -> bool: """Give the optimizer the memory that holds its state for this tensor."""
+    def bindOptimizerData(self, data: Sequence[MLCTensorData | _Buffer], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None) -> bool: """Give the optimizer the memory that holds its state for this tensor."""
     def synchronizeOptimizerData(self) -> bool: """Bring the optimizer's state back from the device into ``optimizerData``."""
     @overload
     def quantized(self, *, to: MLCDataType, scale: _Float, bias: _Int) -> MLCTensor | None: """A new tensor of round(x / scale) + bias in an integer type."""
@@ -1981,7 +1985,7 @@ class MLCTensor(_Object):
     @classmethod
     def tensorWithDescriptor_(cls, tensorDescriptor: MLCTensorDescriptor, /) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
     @classmethod
-    def tensorWithDescriptor_data_(cls, tensorDescriptor: MLCTensorDescriptor, data: MLCTensorData, /) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
+    def tensorWithDescriptor_data_(cls, tensorDescriptor: MLCTensorDescriptor, data: MLCTensorData | _Buffer, /) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
     @classmethod
     def tensorWithDescriptor_fillWithData_(cls, tensorDescriptor: MLCTensorDescriptor, fillData: _Float, /) -> Self: """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
     @classmethod
@@ -1993,48 +1997,57 @@ class MLCTensor(_Object):
     @classmethod
     def tensorWithShape_randomInitializerType_(cls, shape: Sequence[_Int], randomInitializerType: MLCRandomInitializerType | int, /) -> Self: """By shape; float32 unless told otherwise."""
     @classmethod
-    def tensorWithShape_data_dataType_(cls, shape: Sequence[_Int], data: MLCTensorData, dataType: MLCDataType | int, /) -> Self: """By shape; float32 unless told otherwise."""
+    def tensorWithShape_data_dataType_(cls, shape: Sequence[_Int], data: MLCTensorData | _Buffer, dataType: MLCDataType | int, /) -> Self: """By shape; float32 unless told otherwise."""
     @classmethod
     def tensorWithShape_fillWithData_dataType_(cls, shape: Sequence[_Int], fillData: _Float, dataType: MLCDataType | int, /) -> Self: """By shape; float32 unless told otherwise."""
     @classmethod
-    def tensorWithShape_data_(cls, shape: Sequence[_Int], data: MLCTensorData, /) -> Self: """By shape; float32 unless told otherwise."""
+    def tensorWithShape_data_(cls, shape: Sequence[_Int], data: MLCTensorData | _Buffer, /) -> Self: """By shape; float32 unless told otherwise."""
     @classmethod
     def tensorWithShape_fillWithData_(cls, shape: Sequence[_Int], fillData: _Float, /) -> Self: """By shape; float32 unless told otherwise."""
     @classmethod
     def tensorWithWidth_height_featureChannelCount_batchSize_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @classmethod
-    def tensorWithWidth_height_featureChannelCount_batchSize_data_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
+    def tensorWithWidth_height_featureChannelCount_batchSize_data_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @classmethod
     def tensorWithWidth_height_featureChannelCount_batchSize_randomInitializerType_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType | int, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @classmethod
-    def tensorWithWidth_height_featureChannelCount_batchSize_data_dataType_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData, dataType: MLCDataType | int, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
+    def tensorWithWidth_height_featureChannelCount_batchSize_data_dataType_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer, dataType: MLCDataType | int, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @classmethod
     def tensorWithWidth_height_featureChannelCount_batchSize_fillWithData_dataType_(cls, width: _Int, height: _Int, featureChannelCount: _Int, batchSize: _Int, fillData: _Float, dataType: MLCDataType | int, /) -> Self: """A batch of images: [batchSize, featureChannelCount, height, width]."""
     @classmethod
     def tensorWithSequenceLength_featureChannelCount_batchSize_(cls, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, /) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
     @classmethod
-    def tensorWithSequenceLength_featureChannelCount_batchSize_data_(cls, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | None, /) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
+    def tensorWithSequenceLength_featureChannelCount_batchSize_data_(cls, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer | None, /) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
     @classmethod
     def tensorWithSequenceLength_featureChannelCount_batchSize_randomInitializerType_(cls, sequenceLength: _Int, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType | int, /) -> Self: """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
     @classmethod
-    def tensorWithSequenceLengths_sortedSequences_featureChannelCount_batchSize_data_(cls, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | None, /) -> Self | None: """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount]."""
+    def tensorWithSequenceLengths_sortedSequences_featureChannelCount_batchSize_data_(cls, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, data: MLCTensorData | _Buffer | None, /) -> Self | None: """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount]."""
     @classmethod
     def tensorWithSequenceLengths_sortedSequences_featureChannelCount_batchSize_randomInitializerType_(cls, sequenceLengths: Sequence[_Int], sortedSequences: bool, featureChannelCount: _Int, batchSize: _Int, randomInitializerType: MLCRandomInitializerType | int, /) -> Self | None: """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount]."""
     @classmethod
     def tensorWithShape_randomInitializerType_dataType_(cls, shape: Sequence[_Int], randomInitializerType: MLCRandomInitializerType | int, dataType: MLCDataType | int, /) -> Self: """By shape; float32 unless told otherwise."""
-    def bindAndWriteData_toDevice_(self, data: MLCTensorData, device: MLCDevice, /) -> bool: """Copy data to a device, where the tensor stays from then on."""
+    def bindAndWriteData_toDevice_(self, data: MLCTensorData | _Buffer, device: MLCDevice, /) -> bool: """Copy data to a device, where the tensor stays from then on."""
     def copyDataFromDeviceMemoryToBytes_length_synchronizeWithDevice_(self, bytes: _Buffer, length: _Int, synchronizeWithDevice: bool, /) -> bool: """Copy the values from the device into a buffer of yours."""
-    def bindOptimizerData_deviceData_(self, data: Sequence[MLCTensorData], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, /) -> bool: """Give the optimizer the memory that holds its state for this tensor."""
+    def bindOptimizerData_deviceData_(self, data: Sequence[MLCTensorData | _Buffer], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, /) -> bool: """Give the optimizer the memory that holds its state for this tensor."""
     def tensorByQuantizingToType_scale_bias_(self, type: MLCDataType | int, scale: _Float, bias: _Int, /) -> MLCTensor | None: """A new tensor of round(x / scale) + bias in an integer type."""
     def tensorByQuantizingToType_scale_bias_axis_(self, type: MLCDataType | int, scale: MLCTensor, bias: MLCTensor, axis: _Int, /) -> MLCTensor | None: """The same with a scale and a bias of its own for each index of one dimension."""
     def tensorByDequantizingToType_scale_bias_(self, type: MLCDataType | int, scale: MLCTensor, bias: MLCTensor, /) -> MLCTensor | None: """A new tensor of (x - zeroPoint) * scale in a float type."""
     def tensorByDequantizingToType_scale_bias_axis_(self, type: MLCDataType | int, scale: MLCTensor, bias: MLCTensor, axis: _Int, /) -> MLCTensor | None: """The same with a scale and a bias of its own for each index of one dimension."""
+    @property
+    def shape(self) -> _torch.Size: """The size of each dimension, as torch has it."""
+    @property
+    def dtype(self) -> _torch.dtype: """The element type, as torch has it; ``descriptor.dataType`` is ML Compute's."""
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: Any) -> _torch.Tensor: ...
+    def __float__(self) -> float: ...
     @property
     def torch(self) -> _torch.Tensor: """This tensor's memory as a torch tensor, without a copy, on the device it lives on."""
     def numpy(self) -> _np.ndarray: """This tensor's values as a NumPy array: over the same memory on the CPU, a copy from elsewhere."""
     def __array__(self, dtype: Any = ..., copy: bool | None = ...) -> _np.ndarray: ...
     def __dlpack__(self, **kw: Any) -> Any: ...
     def __dlpack_device__(self) -> Any: ...
+    @classmethod
+    def from_numpy(cls, array: _np.ndarray, label: str | None = ...) -> MLCTensor: """An ``MLCTensor`` over the memory of a NumPy array: trained values appear there too."""
     @classmethod
     def from_torch(cls, tensor: _Tensor, label: str | None = ...) -> MLCTensor: """An ``MLCTensor`` over the memory of a torch tensor: trained values appear there too."""
 
@@ -2142,12 +2155,12 @@ class MLCTensorParameter(_Object):
     @overload
     def __new__(cls, *, tensor: MLCTensor) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
     @overload
-    def __new__(cls, *, tensor: MLCTensor, optimizerData: Sequence[MLCTensorData] | None) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
+    def __new__(cls, *, tensor: MLCTensor, optimizerData: Sequence[MLCTensorData | _Buffer] | None) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
     if not TYPE_CHECKING:
         @overload
         def __init__(self, *, tensor: MLCTensor) -> None: """A parameter over this tensor; optimizer data, where given, is bound to it."""
         @overload
-        def __init__(self, *, tensor: MLCTensor, optimizerData: Sequence[MLCTensorData] | None) -> None: """A parameter over this tensor; optimizer data, where given, is bound to it."""
+        def __init__(self, *, tensor: MLCTensor, optimizerData: Sequence[MLCTensorData | _Buffer] | None) -> None: """A parameter over this tensor; optimizer data, where given, is bound to it."""
     @property
     def tensor(self) -> MLCTensor: """The tensor."""
     isUpdatable: bool
@@ -2155,7 +2168,7 @@ class MLCTensorParameter(_Object):
     @classmethod
     def parameterWithTensor_(cls, tensor: MLCTensor, /) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
     @classmethod
-    def parameterWithTensor_optimizerData_(cls, tensor: MLCTensor, optimizerData: Sequence[MLCTensorData] | None, /) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
+    def parameterWithTensor_optimizerData_(cls, tensor: MLCTensor, optimizerData: Sequence[MLCTensorData | _Buffer] | None, /) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
 
 class MLCTrainingGraph(MLCGraph):
     """Trains the parameters of the layers of its graph objects, and its own."""
@@ -2174,7 +2187,7 @@ class MLCTrainingGraph(MLCGraph):
     @overload
     def compile(self, *, device: MLCDevice, use_inductor: bool, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     @overload
-    def compile(self, *, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData] | None, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
+    def compile(self, *, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData | _Buffer] | None, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     def gradientData(self, *, forParameter: MLCTensor, layer: MLCLayer) -> memoryview | None: """The parameter's gradient as bytes in its own layout, after separate forward and gradient calls."""
     def gradientTensor(self, *, forInput: MLCTensor) -> MLCTensor | None: """The gradient of an input, which needs the compile option ``computeAllGradients``, or of a tensor that ``setTrainingTensorParameters`` named."""
     def sourceGradientTensors(self, for_: MLCLayer) -> list[MLCTensor]: """The gradients of a layer's sources, which ``executeGradient`` fills."""
@@ -2186,32 +2199,32 @@ class MLCTrainingGraph(MLCGraph):
     @overload
     def addInputs(self, inputs: Mapping[str, MLCTensor], /, *, lossLabels: Mapping[str, MLCTensor] | None, lossLabelWeights: Mapping[str, MLCTensor] | None) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def setTrainingTensorParameters(self, parameters: Sequence[MLCTensorParameter], /) -> bool: """Tensors that are trained although they are no layer's parameters, from the next compile on."""
-    def bindOptimizerData(self, data: Sequence[MLCTensorData], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, with_: MLCTensor) -> bool: """Give the optimizer the memory that holds its state for a tensor."""
+    def bindOptimizerData(self, data: Sequence[MLCTensorData | _Buffer], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, with_: MLCTensor) -> bool: """Give the optimizer the memory that holds its state for a tensor."""
     def compileOptimizer(self, optimizer: MLCOptimizer, /) -> bool: """Use ``optimizer`` from now on; it starts without state unless some is bound."""
     def link(self, with_: Sequence[MLCTrainingGraph]) -> bool: """Tensors shared with these graphs carry values forward and gradients backward."""
     def synchronizeUpdates(self) -> None: """Bring trained weights, running statistics and trained tensors back into the caller's memory."""
     @overload
-    def execute(self, *, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
+    def execute(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
     @overload
-    def execute(self, *, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, outputsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
-    async def executeAsync(self, *, inputsData: Mapping[str, MLCTensorData], batchSize: _Int, lossLabelsData: Mapping[str, MLCTensorData] | None = ..., lossLabelWeightsData: Mapping[str, MLCTensorData] | None = ..., outputsData: Mapping[str, MLCTensorData] | None = ..., options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ...) -> tuple[MLCTensor | None, float]: """As ``execute``; ``await`` gives the loss and the seconds it took, and a refusal is raised."""
+    def execute(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
+    async def executeAsync(self, *, inputsData: Mapping[str, MLCTensorData | _Buffer], batchSize: _Int, lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None = ..., lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None = ..., outputsData: Mapping[str, MLCTensorData | _Buffer] | None = ..., options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ...) -> tuple[MLCTensor | None, float]: """As ``execute``; ``await`` gives the loss and the seconds it took, and a refusal is raised."""
     @overload
     def executeForward(self, *, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """The forward pass over the data that ``bindAndWriteData`` bound."""
     @overload
-    def executeForward(self, *, batchSize: _Int, outputsData: Mapping[str, MLCTensorData] | None, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """The forward pass over the data that ``bindAndWriteData`` bound."""
-    async def executeForwardAsync(self, *, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., outputsData: Mapping[str, MLCTensorData] | None = ...) -> tuple[MLCTensor | None, float]: """As ``executeForward``; ``await`` gives the result and the seconds it took, and a refusal is raised."""
+    def executeForward(self, *, batchSize: _Int, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """The forward pass over the data that ``bindAndWriteData`` bound."""
+    async def executeForwardAsync(self, *, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., outputsData: Mapping[str, MLCTensorData | _Buffer] | None = ...) -> tuple[MLCTensor | None, float]: """As ``executeForward``; ``await`` gives the result and the seconds it took, and a refusal is raised."""
     @overload
     def executeGradient(self, *, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """The gradients of what ``executeForward`` computed."""
     @overload
-    def executeGradient(self, *, batchSize: _Int, outputsData: Mapping[str, MLCTensorData] | None, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """The gradients of what ``executeForward`` computed."""
-    async def executeGradientAsync(self, *, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., outputsData: Mapping[str, MLCTensorData] | None = ...) -> float: """As ``executeGradient``; ``await`` gives the seconds it took, and a refusal is raised."""
+    def executeGradient(self, *, batchSize: _Int, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """The gradients of what ``executeForward`` computed."""
+    async def executeGradientAsync(self, *, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., outputsData: Mapping[str, MLCTensorData | _Buffer] | None = ...) -> float: """As ``executeGradient``; ``await`` gives the seconds it took, and a refusal is raised."""
     def executeOptimizerUpdate(self, *, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ..., completionHandler: MLCGraphCompletionHandler | None = ...) -> bool: """Apply the optimizer to the gradients of the last ``executeGradient``."""
     async def executeOptimizerUpdateAsync(self, *, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ...) -> float: """As ``executeOptimizerUpdate``; ``await`` gives the seconds it took, and a refusal is raised."""
     @classmethod
     def trainingGraphWithGraphObjects_lossLayer_optimizer_(cls, graphObjects: Sequence[MLCGraph], lossLayer: MLCLayer | None, optimizer: MLCOptimizer | None, /) -> Self: """A training graph over the layers of these graphs; loss layer and optimizer may be ``None``."""
     def addOutputs_(self, outputs: Mapping[str, MLCTensor], /) -> bool: """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
     def compileWithOptions_device_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
-    def compileWithOptions_device_inputTensors_inputTensorsData_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData] | None, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
+    def compileWithOptions_device_inputTensors_inputTensorsData_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData | _Buffer] | None, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     def gradientDataForParameter_layer_(self, parameter: MLCTensor, layer: MLCLayer, /) -> memoryview | None: """The parameter's gradient as bytes in its own layout, after separate forward and gradient calls."""
     def gradientTensorForInput_(self, input: MLCTensor, /) -> MLCTensor | None: """The gradient of an input, which needs the compile option ``computeAllGradients``, or of a tensor that ``setTrainingTensorParameters`` named."""
     def sourceGradientTensorsForLayer_(self, layer: MLCLayer, /) -> list[MLCTensor]: """The gradients of a layer's sources, which ``executeGradient`` fills."""
@@ -2223,16 +2236,19 @@ class MLCTrainingGraph(MLCGraph):
     def addInputs_lossLabels_(self, inputs: Mapping[str, MLCTensor], lossLabels: Mapping[str, MLCTensor] | None, /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def addInputs_lossLabels_lossLabelWeights_(self, inputs: Mapping[str, MLCTensor], lossLabels: Mapping[str, MLCTensor] | None, lossLabelWeights: Mapping[str, MLCTensor] | None, /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def setTrainingTensorParameters_(self, parameters: Sequence[MLCTensorParameter], /) -> bool: """Tensors that are trained although they are no layer's parameters, from the next compile on."""
-    def bindOptimizerData_deviceData_withTensor_(self, data: Sequence[MLCTensorData], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, tensor: MLCTensor, /) -> bool: """Give the optimizer the memory that holds its state for a tensor."""
+    def bindOptimizerData_deviceData_withTensor_(self, data: Sequence[MLCTensorData | _Buffer], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, tensor: MLCTensor, /) -> bool: """Give the optimizer the memory that holds its state for a tensor."""
     def compileOptimizer_(self, optimizer: MLCOptimizer, /) -> bool: """Use ``optimizer`` from now on; it starts without state unless some is bound."""
     def linkWithGraphs_(self, graphs: Sequence[MLCTrainingGraph], /) -> bool: """Tensors shared with these graphs carry values forward and gradients backward."""
-    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
-    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_outputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData], lossLabelsData: Mapping[str, MLCTensorData] | None, lossLabelWeightsData: Mapping[str, MLCTensorData] | None, outputsData: Mapping[str, MLCTensorData] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
+    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
+    def executeWithInputsData_lossLabelsData_lossLabelWeightsData_outputsData_batchSize_options_completionHandler_(self, inputsData: Mapping[str, MLCTensorData | _Buffer], lossLabelsData: Mapping[str, MLCTensorData | _Buffer] | None, lossLabelWeightsData: Mapping[str, MLCTensorData | _Buffer] | None, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
     def executeForwardWithBatchSize_options_completionHandler_(self, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """The forward pass over the data that ``bindAndWriteData`` bound."""
-    def executeForwardWithBatchSize_options_outputsData_completionHandler_(self, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, outputsData: Mapping[str, MLCTensorData] | None, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """The forward pass over the data that ``bindAndWriteData`` bound."""
+    def executeForwardWithBatchSize_options_outputsData_completionHandler_(self, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """The forward pass over the data that ``bindAndWriteData`` bound."""
     def executeGradientWithBatchSize_options_completionHandler_(self, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """The gradients of what ``executeForward`` computed."""
-    def executeGradientWithBatchSize_options_outputsData_completionHandler_(self, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, outputsData: Mapping[str, MLCTensorData] | None, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """The gradients of what ``executeForward`` computed."""
+    def executeGradientWithBatchSize_options_outputsData_completionHandler_(self, batchSize: _Int, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, outputsData: Mapping[str, MLCTensorData | _Buffer] | None, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """The gradients of what ``executeForward`` computed."""
     def executeOptimizerUpdateWithOptions_completionHandler_(self, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Apply the optimizer to the gradients of the last ``executeGradient``."""
+    def step(self, inputs: _Values, labels: _Values = ..., weights: _Values = ...) -> float: """Train on one batch and give its loss; a refusal is raised."""
+    def evaluate(self, batches: _Batches) -> float: """The mean loss over some batches, forward only and in inference mode; nothing is trained."""
+    def fit(self, batches: _Batches, *, epochs: int = ..., validation: _Batches | None = ..., callbacks: Sequence[_Callback] = ..., patience: int | None = ..., min_delta: float = ..., progress: bool | None = ..., tensorboard: Any = ...) -> _History: """Train for some epochs over ``batches``, a list, a ``DataLoader`` or any other iterable of (inputs, labels)."""
     def register_gradient_hook(self, tensor: MLCTensor, hook: Callable[[_torch.Tensor], _torch.Tensor | None]) -> Any: """Call ``hook`` with the tensor's gradient in each gradient phase; what it returns, if anything, replaces it."""
     def memory(self) -> _Memory: """What the graph holds on its device: parameters, statistics, optimizer state, gradients, results and so on."""
     def profile(self, work: Callable[[], Any] | None = ...) -> _Profile: """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""

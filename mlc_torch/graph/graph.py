@@ -293,7 +293,8 @@ class MLCGraph(MLCObject):
 
         ``forward`` takes the inputs in the order of ``addInputs`` (with ``loss`` then labels and label weights), else the
         tensors that hold no data in the order in which layers read them. It gives the last result, or a dictionary of
-        the outputs where ``addOutputs`` declared several. Parameters are named ``label.role``: ``dense1.weights``; they
+        the outputs where ``addOutputs`` declared several. With ``loss`` it gives the loss, together with such outputs if
+        there are any; a graph without a loss is refused. Parameters are named ``label.role``: ``dense1.weights``; they
         lie on the device that the graph was last compiled for.
         """
         with self._lock.held():

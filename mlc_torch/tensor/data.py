@@ -13,6 +13,7 @@ import torch
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
+from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
 
 TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
@@ -61,6 +62,16 @@ class MLCTensorData(MLCObject):
         if deallocator is not None:
             weakref.finalize(made, deallocator, bytes, length)
         return made
+
+    @classmethod
+    def _coerce(cls, value: Any) -> MLCTensorData:
+        """What a member makes of an argument that is no ``MLCTensorData``: arrays and torch tensors serve as they are."""
+        if isinstance(value, cls):
+            return value
+        try:
+            return cls._over(to_buffer(value))
+        except TypeError:
+            raise TypeError("MLCTensorData, a NumPy array or a torch tensor") from None
 
     @classmethod
     def _over(cls, memory: Any) -> MLCTensorData:

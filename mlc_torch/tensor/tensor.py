@@ -304,6 +304,33 @@ class MLCTensor(MLCObject):
 
     # With torch and NumPy (ours)
 
+    _is_no_list = True  # although it has a length: a member that takes a list of tensors does not take one tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """The size of each dimension, as torch has it."""
+        return torch.Size(self._cell.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type, as torch has it; ``descriptor.dataType`` is ML Compute's."""
+        return self._cell.dtype
+
+    def __len__(self) -> int:
+        return self._cell.shape[0]
+
+    def __bool__(self) -> bool:
+        return True  # a tensor is there, whatever it holds
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self.torch[index]
+
+    def __float__(self) -> float:
+        values = self.torch
+        if values.numel() != 1:
+            raise ValueError(f"float() takes a tensor of one element, {self!r} has {values.numel()}")
+        return float(values.item())
+
     @property
     def torch(self) -> torch.Tensor:
         """This tensor's memory as a torch tensor, without a copy, on the device it lives on."""
@@ -332,6 +359,25 @@ class MLCTensor(MLCObject):
 
     def __dlpack_device__(self) -> Any:
         return self.torch.__dlpack_device__()
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray, label: str | None = None) -> MLCTensor:
+        """An ``MLCTensor`` over the memory of a NumPy array: trained values appear there too."""
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"MLCTensor.from_numpy expects a numpy.ndarray, got {type(array).__name__}")
+        try:
+            type_ = DATA_TYPES[torch.from_numpy(np.empty(0, array.dtype)).dtype]
+        except (KeyError, TypeError, ValueError):
+            raise TypeError(
+                f"MLCTensor.from_numpy: ML Compute has no type for {array.dtype}; pass array.astype(numpy.float32)"
+            ) from None
+        if not array.flags.c_contiguous:
+            raise ValueError("MLCTensor.from_numpy needs a contiguous array; pass numpy.ascontiguousarray(array)")
+        cell = TensorState(MLCTensorDescriptor._create(array.shape or (1,), type_))
+        cell.host = MLCTensorData._over(array)
+        if label is not None:
+            cell.label = label
+        return cls._of(cell)
 
     @classmethod
     def from_torch(cls, tensor: Tensor, label: str | None = None) -> MLCTensor:
