@@ -14,7 +14,7 @@ import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.extras import install
-from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning
+from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, strict
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.data import DATA_TYPES
@@ -36,7 +36,13 @@ class FittingGraph:
     """What a training graph has for training in a line."""
 
     _declared: Any
+    _runs: Any
+    _device: Any
+    bindAndWriteData: Callable[..., bool]
     execute: Callable[..., bool]
+    executeForward: Callable[..., bool]
+    executeGradient: Callable[..., bool]
+    executeOptimizerUpdate: Callable[..., bool]
 
     def step(self, inputs: Values, labels: Values = None, weights: Values = None) -> float:
         """Train on one batch and give its loss; a refusal is raised.
@@ -64,6 +70,7 @@ class FittingGraph:
         callbacks: Sequence[Callback] = (),
         patience: int | None = None,
         min_delta: float = 0.0,
+        accumulate: int = 1,
         progress: bool | None = None,
         tensorboard: Any = None,
     ) -> History:
@@ -71,11 +78,13 @@ class FittingGraph:
 
         After each epoch the loss over ``validation`` is computed, where it is given, and each callback is called with the
         ``Epoch``; one that returns true ends training. With ``patience`` training also ends when the watched loss has
-        not fallen by more than ``min_delta`` for that many epochs. ``progress`` shows a bar (tqdm): true, false, or
+        not fallen by more than ``min_delta`` for that many epochs. With ``accumulate`` the optimizer updates once for so
+        many batches, by the mean of their gradients over all samples. ``progress`` shows a bar (tqdm): true, false, or
         ``None`` for one where somebody is watching. ``tensorboard`` is a folder or a ``SummaryWriter``.
         """
-        if epochs < 1 or (patience is not None and patience < 1):
-            raise ValueError(f"epochs and patience count from 1, got {epochs} and {patience}")
+        for name, number in (("epochs", epochs), ("patience", patience), ("accumulate", accumulate)):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
         for name, given in (("batches", batches), ("validation", validation)):
             if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
                 raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
@@ -83,7 +92,13 @@ class FittingGraph:
         with ExitStack() as stack:
             write = _writer(tensorboard, stack)
             for number in range(1, epochs + 1):
-                epoch = self._epoch(number, epochs, batches, validation, progress, history, write)
+                title, once = f"epoch {number}/{epochs}", _once(batches)
+                with _bar(once, title, progress) as bar:
+                    where = f"epoch {number}"
+                    losses = self._accumulated(bar, accumulate, where) if accumulate > 1 else None
+                    epoch = self._epoch(
+                        number, losses or self._losses(bar, _TRAIN, where), validation, bar, history, write
+                    )
                 history.epochs.append(epoch)
                 stop = [callback(epoch) for callback in callbacks]
                 if any(stop):
@@ -98,32 +113,30 @@ class FittingGraph:
     def _epoch(
         self,
         number: int,
-        epochs: int,
-        batches: Batches,
+        trained: Iterable[tuple[float, int]],
         validation: Batches | None,
-        progress: bool | None,
+        bar: _Plain,
         history: History,
         write: Callable[[str, float, int], None],
     ) -> Epoch:
         losses, samples, shown = history.step_losses, 0, 0.0
         first, total = len(losses), 0.0
         begun = perf_counter()
-        with _bar(_once(batches), f"epoch {number}/{epochs}", progress) as bar:
-            for loss, count in self._losses(bar, _TRAIN, f"epoch {number}"):
-                losses.append(loss)
-                total, samples = total + loss * count, samples + count
-                if bar.shows and perf_counter() - shown > _SHOWN_EVERY:
-                    bar.show(total / samples)
-                    shown = perf_counter()
-                write("loss/step", loss, len(losses))
-            seconds = perf_counter() - begun
-            steps = len(losses) - first
-            if not steps:
-                raise ValueError(f"epoch {number} has no batches")
-            if not math.isfinite(total):
-                warnings.warn(f"the loss of epoch {number} is {total}", MLCTrainingWarning, stacklevel=3)
-            validated = None if validation is None else self.evaluate(validation)
-            bar.show(total / samples, validated)
+        for loss, count in trained:
+            losses.append(loss)
+            total, samples = total + loss * count, samples + count
+            if bar.shows and perf_counter() - shown > _SHOWN_EVERY:
+                bar.show(total / samples)
+                shown = perf_counter()
+            write("loss/step", loss, len(losses))
+        seconds = perf_counter() - begun
+        steps = len(losses) - first
+        if not steps:
+            raise ValueError(f"epoch {number} has no batches")
+        if not math.isfinite(total):
+            warnings.warn(f"the loss of epoch {number} is {total}", MLCTrainingWarning, stacklevel=3)
+        validated = None if validation is None else self.evaluate(validation)
+        bar.show(total / samples, validated)
         write("loss/training", total / samples, number)
         if validated is not None:
             write("loss/validation", validated, number)
@@ -141,6 +154,57 @@ class FittingGraph:
 
     def _loss_of(self, batch: Any, options: Run) -> tuple[float, int]:
         """The loss of a batch, and its number of samples."""
+        inputs, labels, weights, count, size = self._given(batch)
+        result = _done(
+            self.execute,
+            inputsData=inputs,
+            lossLabelsData=labels,
+            lossLabelWeightsData=weights,
+            batchSize=size,
+            options=options,
+        )
+        return _number(result), count
+
+    def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[tuple[float, int]]:
+        """As ``_losses``, phase by phase, with an update after every so many batches and after the last."""
+        totals: list[Any] = []
+        samples = waiting = 0
+        for number, batch in enumerate(batches, 1):
+            try:
+                loss, count = self._gradients_of(batch)
+            except (MLCRefusal, TypeError, ValueError) as error:
+                error.add_note(f"in batch {number} of {where}")
+                raise
+            parts = [None if g is None else g * count for g in self._runs.last.gradients]
+            totals = [p if t is None else t.add_(p) for t, p in zip(totals, parts, strict=True)] if totals else parts
+            samples, waiting = samples + count, waiting + 1
+            if waiting == every:
+                self._update_by(totals, samples)
+                totals, samples, waiting = [], 0, 0
+            yield loss, count
+        if waiting:
+            self._update_by(totals, samples)
+
+    def _gradients_of(self, batch: Any) -> tuple[float, int]:
+        """Forward and gradient of a batch, without the update."""
+        *parts, count, size = self._given(batch)
+        data = {name: value for part in parts for name, value in (part or {}).items()}
+        kinds = (self._declared.inputs, self._declared.labels, self._declared.label_weights)
+        tensors = {name: MLCTensor._of(cell) for cells in kinds for name, cell in cells.items() if name in data}
+        with strict():
+            self.bindAndWriteData(data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
+        result = _done(self.executeForward, batchSize=size, options=_TRAIN)
+        _done(self.executeGradient, batchSize=size, options=_TRAIN)
+        return _number(result), count
+
+    def _update_by(self, totals: Sequence[Any], samples: int) -> None:
+        for gradient, total in zip(self._runs.last.gradients, totals, strict=True):
+            if gradient is not None:
+                gradient.copy_(total / samples)
+        _done(self.executeOptimizerUpdate, options=_TRAIN)
+
+    def _given(self, batch: Any) -> tuple[Any, Any, Any, int, int]:
+        """Inputs, labels and weights of a batch by name, its number of samples, and the ``batchSize`` that says so."""
         if not isinstance(batch, (tuple, list)) or not 1 <= len(batch) <= 3:
             raise TypeError(
                 f"a batch is (inputs, labels) or (inputs, labels, weights), got {type(batch).__name__}"
@@ -150,19 +214,23 @@ class FittingGraph:
         inputs, labels, weights = (*batch, None, None)[:3]
         data = _by_name(inputs, declared.inputs, "input")
         count, full = _samples(data, declared.inputs)
-        outcome: list[Any] = []
-        self.execute(
-            inputsData=data,
-            lossLabelsData=_by_name(labels, declared.labels, "label"),
-            lossLabelWeightsData=_by_name(weights, declared.label_weights, "label weight"),
-            batchSize=0 if count == full else count,
-            options=options,
-            completionHandler=lambda *told: outcome.extend(told),
+        return (
+            data,
+            _by_name(labels, declared.labels, "label"),
+            _by_name(weights, declared.label_weights, "label weight"),
+            count,
+            0 if count == full else count,
         )
-        result, error, _ = outcome
-        if error is not None:
-            raise error
-        return _number(result), count
+
+
+def _done(call: Callable[..., bool], **given: Any) -> Any:
+    """What a call hands to its completion handler; a refusal is raised."""
+    told: list[Any] = []
+    call(**given, completionHandler=lambda *outcome: told.extend(outcome))
+    result, error, _ = told
+    if error is not None:
+        raise error
+    return result
 
 
 def _by_name(values: Values, declared: Mapping[str, TensorState], kind: str) -> dict[str, Any] | None:

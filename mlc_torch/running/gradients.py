@@ -122,6 +122,17 @@ class GradientGraph(ExecutableGraph):
             if value is not None:
                 tensor._cell.publish(value, self._device)
 
+    def _show_gradients(self, session: Session) -> None:
+        """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there."""
+        recorded = session.plan.device.type == "cuda"  # the next pass writes into the same memory
+        for place, parameter in self._steering.given:
+            gradient = session.gradients[place]
+            if gradient is None:
+                parameter.grad = None
+                continue
+            seen = gradient.detach().view(parameter.shape)
+            parameter.grad = seen.clone() if recorded else seen
+
     def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""
         slots, wanted = session.plan.slots, session.plan.wanted

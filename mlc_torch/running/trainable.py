@@ -204,6 +204,9 @@ class TrainableGraph(GradientGraph):
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         if variant is _PREDICT:
             return
+        own = {id(u.torch) for layer in unique_layers(nodes) if layer._module_is_given for u in layer.parameter_uses}
+        trained = enumerate(session.plan.trained)
+        self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
         learns = self._optimizer is None or self._learns(session, nodes)
         warn_untrained(self._runs.warned, nodes, self._declared.outputs, learns)
         warn_unread(self._runs.warned, nodes, self._declared.fed())

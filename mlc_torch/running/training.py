@@ -196,6 +196,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         )
         runs.active = session
         session.gradient(injected)
+        if self._steering.given:
+            self._show_gradients(session)
         if self._steering.pending:
             self._fill_gradient_tensors(session)
         return None, targets

@@ -158,8 +158,23 @@ def test_errors_say_which_batch():
         program().fit([x], progress=False)
     with pytest.raises(ValueError, match="epoch 1 has no batches"):
         program().fit([], progress=False)
-    with pytest.raises(ValueError, match="count from 1"):
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         program().fit(good, epochs=0)
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_accumulated_gradients_are_those_of_one_large_batch(count):
+    """Two batches to an update; the fifth, and the smaller one, has an update for itself."""
+    training = program()
+    reference, given = Reference.of(training), [*batches(count - 1), *batches(1, 3)]
+    history = training.fit(given, accumulate=2, progress=False)
+    losses = []
+    for first in range(0, count, 2):
+        pair = given[first : first + 2]
+        losses += [reference.loss(x, t) for x, t in pair]
+        reference.step(*(np.concatenate(parts) for parts in zip(*pair, strict=True)))
+    assert history.step_losses == pytest.approx(losses, rel=1e-4)
+    same(training, reference)
 
 
 def test_callbacks_may_end_training():

@@ -161,7 +161,7 @@ def test_with_the_loss_beside_declared_outputs():
 
 def test_a_loss_that_is_not_there_is_refused():
     graph = mlc.MLCGraph()
-    graph.node(dense(3, 2), source=empty(4, 3))
+    graph.node(dense(3, 2, "dense", 0), source=empty(4, 3))
     for made in (graph, mlc.MLCInferenceGraph(graphObjects=[graph])):
         with pytest.raises(MLCRefusal, match="the graph has no loss"):
             made.to_module(loss=True)
