@@ -2181,7 +2181,7 @@ class MLCTrainingGraph(MLCGraph):
     def optimizer(self) -> MLCOptimizer | None: """The optimizer, or ``None``."""
     @property
     def deviceMemorySize(self) -> int: """Bytes of results and their gradients; gradients and state of parameters as they come (evidence.md H.7)."""
-    def addOutputs(self, outputs: Mapping[str, MLCTensor], /) -> bool: """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
+    def addOutputs(self, outputs: Mapping[str, MLCTensor], /) -> bool: """Name tensors that are to be readable after a run; gradient tensors among them are filled by every gradient phase."""
     @overload
     def compile(self, *, device: MLCDevice, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] = ...) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     @overload
@@ -2222,7 +2222,7 @@ class MLCTrainingGraph(MLCGraph):
     async def executeOptimizerUpdateAsync(self, *, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] = ...) -> float: """As ``executeOptimizerUpdate``; ``await`` gives the seconds it took, and a refusal is raised."""
     @classmethod
     def trainingGraphWithGraphObjects_lossLayer_optimizer_(cls, graphObjects: Sequence[MLCGraph], lossLayer: MLCLayer | None, optimizer: MLCOptimizer | None, /) -> Self: """A training graph over the layers of these graphs; loss layer and optimizer may be ``None``."""
-    def addOutputs_(self, outputs: Mapping[str, MLCTensor], /) -> bool: """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
+    def addOutputs_(self, outputs: Mapping[str, MLCTensor], /) -> bool: """Name tensors that are to be readable after a run; gradient tensors among them are filled by every gradient phase."""
     def compileWithOptions_device_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     def compileWithOptions_device_inputTensors_inputTensorsData_(self, options: MLCGraphCompilationOptions | Sequence[MLCGraphCompilationOptions] | int, device: MLCDevice, inputTensors: Mapping[str, MLCTensor] | None, inputTensorsData: Mapping[str, MLCTensorData | _Buffer] | None, /) -> bool: """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
     def gradientDataForParameter_layer_(self, parameter: MLCTensor, layer: MLCLayer, /) -> memoryview | None: """The parameter's gradient as bytes in its own layout, after separate forward and gradient calls."""

@@ -103,7 +103,7 @@ class GradientGraph(ExecutableGraph):
 
     @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
     def _add_outputs(self, outputs):
-        """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
+        """Name tensors that are to be readable after a run; gradient tensors among them are filled by every gradient phase."""
         with self._lock.held():
             for tensor in outputs.values():
                 if tensor._cell.gradient_of is not None:

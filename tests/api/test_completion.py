@@ -99,11 +99,11 @@ def test_every_member_has_a_sentence_and_shows_its_spellings(cls):
     for name, declarations in cls.__declared__.items():
         value = cls if name == "init" else getattr(cls, name, None)
         if name and not isinstance(inspect.getattr_static(cls, name, None), prop):
-            assert all(str(d.signature) in (inspect.getdoc(value) or "") for d in declarations), name
+            assert all(d.signature.here in (inspect.getdoc(value) or "") for d in declarations), name
 
 
 def sentence(words: str) -> bool:
-    return bool(re.match(r"\S.*[.:]$", words.partition("\n")[0]))
+    return bool(re.fullmatch(r"\S.*[.:]", " ".join(words.partition("\n\n")[0].split())))
 
 
 def test_our_own_members_have_a_sentence_too():
