@@ -83,7 +83,7 @@ def main(given: Sequence[str] | None = None) -> dict[str, Any]:
     training.addInputs({"x": x}, lossLabels={"y": y})
     training.compile(options=[], device=device)
 
-    # The same two data objects serve every iteration; their memory is read when the graph executes.
+    # The same two data objects are used in every iteration; their memory is read when the graph executes.
     points = tensor_data(np.array([0, 1, 2, 3], np.float32))
     values = tensor_data(np.array([5, 7, 9, 11], np.float32))
     losses: list[float] = []

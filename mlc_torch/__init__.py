@@ -13,6 +13,8 @@ from mlc_torch.optimizers import *  # noqa: F403
 from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, last_refusal, strict, unwrap
 from mlc_torch.running import MLCInferenceGraph, MLCTrainingGraph
 from mlc_torch.running.completion import MLCGraphCompletionHandler
+from mlc_torch.spelling import CLASSES
+from mlc_torch.spelling import MLCObject as _Object
 from mlc_torch.tensor import (
     MLCTensor,
     MLCTensorData,
@@ -25,6 +27,12 @@ __version__ = "0.1.0"
 
 __all__ = sorted(name for name in globals() if name.startswith("MLC"))
 __all__ += ["last_refusal", "strict", "unwrap"]
+
+for _name, _class in CLASSES.items():
+    if _name in __all__ and issubclass(_class, _Object):
+        # Where users find it: help() says so, and a prompt reads the labels of its members from the stubs beside this.
+        _class.__module__ = __name__
+del _name, _class, _Object
 
 
 def __getattr__(name: str) -> object:

@@ -8,12 +8,15 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from mlc_torch import commands
+import torch
+
+from mlc_torch import __version__, commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ``arguments`` name and give its exit status."""
     parser = argparse.ArgumentParser(prog="mlc-torch", description="Apple's ML Compute, computed by PyTorch.")
+    parser.add_argument("--version", action="version", version=f"mlc_torch {__version__}, torch {torch.__version__}")
     choices = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for found in pkgutil.iter_modules(commands.__path__):
         module = importlib.import_module(f"{commands.__name__}.{found.name}")

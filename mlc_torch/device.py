@@ -43,10 +43,10 @@ def _best_gpu() -> torch.device:
 
 
 class MLCDevice(MLCObject):
-    """A device that graphs are compiled for. ``gpu`` is CUDA, else MPS; ``any`` is the best there is."""
+    """A device that graphs are compiled for: the CPU, or a GPU that PyTorch can use (CUDA, else MPS)."""
 
-    type = prop("MLCDeviceType")
-    actualDeviceType = prop("MLCDeviceType")
+    type = prop("MLCDeviceType", "The type of this device; for ``any``, the type that was picked.")
+    actualDeviceType = prop("MLCDeviceType", "The type of the device that computes; the same as ``type``.")
     torch_device: torch.device
     """Where torch computes. Ours."""
 
@@ -67,14 +67,17 @@ class MLCDevice(MLCObject):
     @declare("init()", "init")
     @declare("static cpu() -> Self", "cpuDevice")
     def _cpu(cls):
+        """The CPU."""
         return cls._on([])
 
     @declare("static gpu() -> Self?", "gpuDevice")
     def _gpu(cls):
+        """The first GPU, or ``None`` where there is none."""
         return cls._on([_best_gpu()])
 
     @declare("static ane() -> Self?", "aneDevice")
     def _ane(cls):
+        """The Apple Neural Engine: always ``None``, because PyTorch cannot reach it."""
         refuse("the Apple Neural Engine cannot be reached from PyTorch; use cpu() or gpu()")
 
     @declare("init?(type: MLCDeviceType)", "deviceWithType:")
@@ -83,6 +86,7 @@ class MLCDevice(MLCObject):
         "deviceWithType:selectsMultipleComputeDevices:",
     )
     def _of_type(cls, type, selectsMultipleComputeDevices=False):
+        """A device of this type, or ``None`` where there is none; ``any`` picks the best one present."""
         if type is MLCDeviceType.cpu:
             return cls._cpu()
         if type is MLCDeviceType.ane:
@@ -94,6 +98,7 @@ class MLCDevice(MLCObject):
 
     @declare("init?(gpuDevices gpus: [any MTLDevice])", "deviceWithGPUDevices:")
     def _of_gpus(cls, gpus):
+        """These GPUs, each a ``torch.device``, its name, or an index."""
         if not gpus:
             refuse("gpuDevices is empty")
         return cls._on([_named_gpu(gpu) for gpu in gpus])
@@ -119,16 +124,18 @@ def _named_gpu(name: torch.device | str | int) -> torch.device:
 
 
 class MLCPlatform(MLCObject):
-    """The platform's random seed, which random initializers and dropout follow."""
+    """The random seed of the library, which random initializers and dropout follow."""
 
     @declare("static setRNGSeedTo(_ seed: NSNumber)", "setRNGSeedTo:")
     def _set_seed(cls, seed):
+        """Set the seed. PyTorch's own random generators are not touched."""
         if not isinstance(seed, int):
             refuse(f"the seed must be a whole number, got {seed}")
         randomness.reseed(int(seed))
 
     @declare("static getRNGseed() -> NSNumber?", "getRNGseed")
     def _get_seed(cls):
+        """The seed that was set, or ``None``."""
         return randomness.seed
 
 

@@ -86,6 +86,7 @@ class MLCEnum(_Fixed, enum.IntEnum, metaclass=_EnumType):
 
     @property
     def rawValue(self) -> int:
+        """The number that stands for this case in the framework."""
         return int(self)
 
     @classmethod
@@ -109,10 +110,13 @@ class _Described(MLCEnum):
 
     @property
     def debugDescription(self) -> str:
+        """The framework's own words for this case."""
         return DEBUG_DESCRIPTIONS[type(self).__name__][int(self)]
 
 
 class MLCDataType(MLCEnum):
+    """The type of a tensor's elements."""
+
     float32 = 1
     float16 = 3
     boolean = 4
@@ -123,12 +127,27 @@ class MLCDataType(MLCEnum):
 
 
 class MLCRandomInitializerType(MLCEnum):
+    """How the values of a new tensor are drawn.
+
+    - ``uniform``: evenly between 0 and 1
+    - ``glorotUniform``: evenly between ±√(6/(f1 + f2)), with f1 and f2 the first two of four dimensions
+    - ``xavier``: from a normal distribution of deviation 0.5·√(2/(f1 + f2))
+    """
+
     uniform = 1
     glorotUniform = 2
     xavier = 3
 
 
 class MLCDeviceType(MLCEnum):
+    """Where a graph runs.
+
+    - ``cpu``: the CPU
+    - ``gpu``: a GPU: CUDA, else MPS
+    - ``any``: the best device present
+    - ``ane``: the Apple Neural Engine, which is never present here
+    """
+
     cpu = 0
     gpu = 1
     any = 2
@@ -136,6 +155,14 @@ class MLCDeviceType(MLCEnum):
 
 
 class MLCArithmeticOperation(_Described):
+    """The operation of an arithmetic layer, on one source or on two.
+
+    - ``multiplyNoNaN``: x·y, and 0 where y is 0
+    - ``divideNoNaN``: x / y, and 0 where y is 0
+    - ``rsqrt``: 1 / √x
+    - ``round``: to the nearest whole number, halves to the even one
+    """
+
     add = 0
     subtract = 1
     multiply = 2
@@ -169,6 +196,14 @@ class MLCArithmeticOperation(_Described):
 
 
 class MLCLossType(_Described):
+    """How far predictions are from labels.
+
+    - ``softmaxCrossEntropy``: takes predictions before a softmax
+    - ``sigmoidCrossEntropy``: takes predictions before a sigmoid
+    - ``categoricalCrossEntropy``: takes predictions that are probabilities
+    - ``log``: takes predictions that are probabilities
+    """
+
     meanAbsoluteError = 0
     meanSquaredError = 1
     softmaxCrossEntropy = 2
@@ -181,6 +216,8 @@ class MLCLossType(_Described):
 
 
 class MLCActivationType(_Described):
+    """The function of an activation layer; a, b and c are the descriptor's."""
+
     none = 0
     relu = 1
     linear = 2
@@ -205,12 +242,27 @@ class MLCActivationType(_Described):
 
 
 class MLCConvolutionType(_Described):
+    """The kind of a convolution.
+
+    - ``standard``: each output channel reads all input channels of its group
+    - ``transposed``: the gradient of a standard convolution, which enlarges the image
+    - ``depthwise``: each output channel reads one input channel
+    """
+
     standard = 0
     transposed = 1
     depthwise = 2
 
 
 class MLCPaddingType(_Described):
+    """What the border of a padded image is filled with.
+
+    - ``zero``: zeros
+    - ``reflect``: the image mirrored, without its edge
+    - ``symmetric``: the image mirrored, its edge included
+    - ``constant``: one number
+    """
+
     zero = 0
     reflect = 1
     symmetric = 2
@@ -218,6 +270,16 @@ class MLCPaddingType(_Described):
 
 
 class MLCReductionType(_Described):
+    """What is computed over dimensions, or over the values of a loss.
+
+    - ``none``: nothing; the values stay
+    - ``argMax``: the position of the largest value
+    - ``argMin``: the position of the smallest value
+    - ``l1Norm``: the sum of absolute values
+    - ``any``: whether any value is true
+    - ``all``: whether all values are true
+    """
+
     none = 0
     sum = 1
     mean = 2
@@ -231,27 +293,50 @@ class MLCReductionType(_Described):
 
 
 class MLCRegularizationType(MLCEnum):
+    """What is added to keep weights small.
+
+    - ``none``: nothing
+    - ``l1``: the sum of absolute values
+    - ``l2``: half the sum of squares
+    """
+
     none = 0
     l1 = 1
     l2 = 2
 
 
 class MLCSampleMode(_Described):
+    """How an image is enlarged.
+
+    - ``nearest``: to the nearest pixel
+    - ``linear``: linear between pixels
+    """
+
     nearest = 0
     linear = 1
 
 
 class MLCSoftmaxOperation(_Described):
+    """Softmax, or its logarithm."""
+
     softmax = 0
     logSoftmax = 1
 
 
 class MLCLSTMResultMode(_Described):
+    """What an LSTM layer gives.
+
+    - ``output``: the output
+    - ``outputAndStates``: the output, the final hidden states and the final cell states
+    """
+
     output = 0
     outputAndStates = 1
 
 
 class MLCComparisonOperation(_Described):
+    """The relation or logical operation of a comparison layer."""
+
     equal = 0
     notEqual = 1
     less = 2
@@ -267,6 +352,13 @@ class MLCComparisonOperation(_Described):
 
 
 class MLCGradientClippingType(_Described):
+    """How large gradients are made smaller.
+
+    - ``byValue``: each element is held between two limits
+    - ``byNorm``: each gradient is scaled down to a norm
+    - ``byGlobalNorm``: all gradients are scaled together, by the norm of all of them
+    """
+
     byValue = 0
     byNorm = 1
     byGlobalNorm = 2
@@ -303,6 +395,7 @@ class _PayloadEnum(metaclass=_PayloadType):
 
     @property
     def debugDescription(self) -> str:
+        """The framework's own words for this case."""
         return DEBUG_DESCRIPTIONS[type(self).__name__][self.rawValue]
 
     @classmethod
@@ -336,7 +429,12 @@ class _PayloadEnum(metaclass=_PayloadType):
 
 
 class MLCPaddingPolicy(_PayloadEnum):
-    """``same``, ``valid`` or ``sized(y=, x=)``."""
+    """How an image is padded for a window: ``same``, ``valid`` or ``sized(y=, x=)``.
+
+    - ``same``: enough for a result of the source's size divided by the stride
+    - ``valid``: no padding
+    - ``sized``: ``y`` rows above and below, ``x`` columns left and right
+    """
 
     cases = {0: "same", 1: "valid", 2: "sized"}
     __slots__ = ()
@@ -365,7 +463,7 @@ MLCPaddingPolicy.valid = MLCPaddingPolicy(1)
 
 
 class MLCPoolingType(_PayloadEnum):
-    """``max``, ``average``, ``average(countIncludesPadding=True)`` or ``l2Norm``."""
+    """What a pooling layer takes from a window: ``max``, ``average``, ``average(countIncludesPadding=True)`` or ``l2Norm``."""
 
     cases = {1: "max", 2: "average", 3: "l2Norm"}
     __slots__ = ()
@@ -407,6 +505,7 @@ class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP
 
     @property
     def rawValue(self) -> int:
+        """The number that stands for this case in the framework."""
         return int(self)
 
     @classmethod
@@ -430,6 +529,15 @@ class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP
 
 
 class MLCExecutionOptions(MLCOptionSet):
+    """How a call of ``execute`` or of one phase runs.
+
+    - ``skipWritingInputDataToDevice``: uses the data that was bound before; data given in the call is ignored
+    - ``synchronous``: the call returns when the work is done, on a GPU too
+    - ``profiling``: measures ``executionTime``, which is 0.0 otherwise
+    - ``forwardForInference``: only the forward pass, in inference mode
+    - ``perLayerProfiling``: names every layer in ``torch.profiler`` traces
+    """
+
     skipWritingInputDataToDevice = 1
     synchronous = 2
     profiling = 4
@@ -438,6 +546,14 @@ class MLCExecutionOptions(MLCOptionSet):
 
 
 class MLCGraphCompilationOptions(MLCOptionSet):
+    """How a graph is compiled.
+
+    - ``debugLayers``: keeps the results of layers whose ``isDebuggingEnabled`` is set, and runs layer by layer
+    - ``disableLayerFusion``: runs layer by layer
+    - ``linkGraphs``: the graph will be linked to others
+    - ``computeAllGradients``: computes the gradients of the inputs too
+    """
+
     debugLayers = 1
     disableLayerFusion = 2
     linkGraphs = 4

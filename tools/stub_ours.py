@@ -13,6 +13,8 @@ from typing import Any
 from mlc_torch.coverage.ours import FOR_USERS, OF_NSOBJECT
 from mlc_torch.spelling import CLASSES
 
+_DUNDER = frozenset({"__array__", "__dlpack__", "__dlpack_device__", "__float__", "__getitem__", "__len__"})
+
 
 class Ours:
     """Writes the members of ours that programs may use, and remembers what their annotations need imported."""
@@ -23,8 +25,7 @@ class Ours:
     def members(self, cls: Any, base: Any) -> Iterator[str]:
         """Our own members, by the annotations they carry."""
         classes = [c for c in cls.__mro__ if c not in base.__mro__]
-        ours = {"__array__", "__dlpack__", "__dlpack_device__", *OF_NSOBJECT}
-        ours = ours.union(*(FOR_USERS.get(c.__name__, ()) for c in classes))
+        ours = _DUNDER.union(OF_NSOBJECT, *(FOR_USERS.get(c.__name__, ()) for c in classes))
         seen: set[str] = set()
         for c in classes:
             for name in sorted(ours & vars(c).get("__annotations__", {}).keys()):
@@ -63,7 +64,9 @@ class Ours:
                 parts.append("/")
         result = self._annotation(inspect.signature(function).return_annotation, function)
         prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
-        return f"    {prefix} {name}({', '.join(parts)}) -> {result}: ..."
+        words = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        body = f'"""{" ".join(words.split())}"""' if words else "..."
+        return f"    {prefix} {name}({', '.join(parts)}) -> {result}: {body}"
 
     def _annotation(self, text: Any, written_in: Any) -> str:
         """An annotation as the stub writes it; ``written_in`` is the function or module whose names it uses."""

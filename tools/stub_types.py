@@ -51,6 +51,8 @@ def given(swift: str, *, raw_values: bool = False) -> str:
         return "Callable[[Any, int], object]"
     if swift.startswith("("):
         return "Sequence[_Int]"
+    if swift == "MLCTensorData":
+        return f"{swift} | _Buffer"  # arrays and torch tensors serve as they are
     cls = CLASSES[swift]
     if issubclass(cls, MLCOptionSet):
         return f"{swift} | Sequence[{swift}]" + (" | int" if raw_values else "")

@@ -32,7 +32,7 @@ HEADER = """\
 # Written by tools/stubs.py from the declarations. Do not edit; run the tool again.
 import enum as _enum
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as _np
 import torch as _torch
@@ -86,14 +86,15 @@ def main() -> int:
 def stub() -> str:
     """The whole file."""
     writer = Writer()
-    body, imports = ["__all__: list[str]\n__version__: str\n"], []
+    names = "\n".join(f'    "{name}",' for name in mlc_torch.__all__)
+    body, imports = [f"__all__ = [\n{names}\n]\n__version__: str\n"], []
     for name in sorted(mlc_torch.__all__):
         value: Any = getattr(mlc_torch, name)
         if name == ALIAS:
             body.append(f"{ALIAS}: TypeAlias = Callable[[MLCTensor | None, Exception | None, float], object]\n")
         elif name in FUNCTIONS:
             kind = name.removesuffix("DebugDescription")
-            body.append(f"def {name}(value: {kind} | int, /) -> str | None: ...\n")
+            body.append(f"def {name}(value: {kind} | int, /) -> str | None:{_said(value.__doc__)}\n")
         elif isinstance(value, type) and issubclass(value, (MLCEnum, MLCOptionSet)):
             body.append("\n".join(enumeration(value)) + "\n")
         elif isinstance(value, type) and issubclass(value, MLCObject) and CLASSES.get(name) is value:
@@ -120,6 +121,7 @@ def enumeration(cls: Any) -> Iterator[str]:
     options = issubclass(cls, MLCOptionSet)
     base, meta = ("IntFlag", "_OptionSetType") if options else ("IntEnum", "_EnumType")
     yield f"class {cls.__name__}(_enum.{base}, metaclass={meta}):"
+    yield f"    {_docstring(cls.__doc__)}"
     for member in cls.__members__.values():
         yield f"    {member.name} = {member.value}"
     yield from _overloaded(
@@ -129,9 +131,9 @@ def enumeration(cls: Any) -> Iterator[str]:
             + (": ..." if options else " | None: ...  # type: ignore[misc]"),
         ]
     )
-    yield from _property("rawValue", "int")
+    yield from _property("rawValue", "int", MLCEnum.rawValue.__doc__)
     if cls.__name__ in DEBUG_DESCRIPTIONS:
-        yield from _property("debugDescription", "str")
+        yield from _property("debugDescription", "str", cls.debugDescription.__doc__)
 
 
 def _overloaded(lines: list[str]) -> Iterator[str]:
@@ -142,9 +144,20 @@ def _overloaded(lines: list[str]) -> Iterator[str]:
         yield line
 
 
-def _property(name: str, type_: str) -> Iterator[str]:
+def _property(name: str, type_: str, words: str | None) -> Iterator[str]:
     yield "    @property"
-    yield f"    def {name}(self) -> {type_}: ..."
+    yield f"    def {name}(self) -> {type_}:{_said(words)}"
+
+
+def _said(words: str | None) -> str:
+    """The body of a function in a stub: its docstring, which editors show, or nothing."""
+    return f" {_docstring(words)}" if words else " ..."
+
+
+def _docstring(words: str | None) -> str:
+    """The first paragraph, in one line."""
+    first = " ".join((words or "").partition("\n\n")[0].split())
+    return f'"""{first}"""' if not first.endswith('"') else f'"""{first} """'
 
 
 class Writer(Ours):
@@ -155,13 +168,17 @@ class Writer(Ours):
         labelled: list[str] = []
         body = list(self._members(cls, bases[0] if bases else MLCObject, labelled))
         yield from labelled
-        yield f"class {cls.__name__}({bases[0].__name__ if bases else '_Object'}):" + ("" if body else " ...")
+        yield f"class {cls.__name__}({bases[0].__name__ if bases else '_Object'}):"
+        yield f"    {_docstring(cls.__doc__)}"
         yield from body
 
     def _members(self, cls: Any, base: Any, labelled: list[str]) -> Iterator[str]:
         inits = cls.__declared__.get("init", [])
         if inits and inits != base.__declared__.get("init"):
             yield from _overloaded([_swift(d, "__new__") for d in _in_order(inits)])
+            # jedi completes the labels of a class from __init__ and knows no __new__; type checkers do not see this.
+            yield "    if not TYPE_CHECKING:"
+            yield from (f"    {line}" for line in _overloaded([_swift(d, "__init__") for d in _in_order(inits)]))
         for name, p in cls.__properties__.items():
             if base.__properties__.get(name) is not p:
                 yield from self._prop(cls, name, p, labelled)
@@ -178,7 +195,12 @@ class Writer(Ours):
         if p.type == "Data" and p.getter is None:
             type_ = "bytes"  # stored as the door converted it
         if not isinstance(p, static_prop):
-            yield from [f"    {name}: {type_}"] if p.settable else _property(name, type_)
+            if not p.settable:
+                yield from _property(name, type_, p.about)
+                return
+            yield f"    {name}: {type_}"
+            if p.about:
+                yield f"    {_docstring(p.about)}"
             return
         if p.labelled is not None:
             # A ready-made layer that its own labelled form can be called on: MLCActivationLayer.celu(a=2).
@@ -191,9 +213,11 @@ class Writer(Ours):
             ]
             type_ = special
         yield f"    {name}: ClassVar[{type_}]"
+        if p.about:
+            yield f"    {_docstring(p.about)}"
         if p.selector:
             yield "    @classmethod"
-            yield f"    def {p.selector}(cls) -> {returned(p.type)}: ..."
+            yield f"    def {p.selector}(cls) -> {returned(p.type)}:{_said(p.about)}"
 
     def _selectors(self, cls: Any, base: Any) -> Iterator[str]:
         inherited = [d for declarations in base.__declared__.values() for d in declarations]
@@ -209,7 +233,11 @@ class Writer(Ours):
                     yield "    @classmethod"
                 me = "cls" if d.binds_class else "self"
                 signature = ", ".join([me, *args, "/"] if args else [me])
-                yield f"    def {selector_name(d.selector)}({signature}) -> {returned(d.signature.returns)}: ...{note}"
+                name, result = selector_name(d.selector), returned(d.signature.returns)
+                if note:  # a comment for the type checkers must stand on the line of the signature
+                    yield f"    def {name}({signature}) -> {result}: ...{note}"
+                else:
+                    yield f"    def {name}({signature}) -> {result}:{_said(d.words)}"
 
 
 def _in_order(declarations: list[Declaration]) -> list[Declaration]:
@@ -226,7 +254,8 @@ def _methods(declarations: list[Declaration], name: str) -> Iterator[str]:
 def _swift(declaration: Declaration, name: str) -> str:
     """One Swift-spelt overload: labels are keywords, a first label that may be left out is positional too."""
     signature = declaration.signature
-    parts = ["cls" if name == "__new__" or (declaration.binds_class and name != "__call__") else "self"]
+    on_class = declaration.binds_class and name not in ("__call__", "__init__")
+    parts = ["cls" if name == "__new__" or on_class else "self"]
     required = [p for p in signature.params if p.default is None]
     optional = [p for p in signature.params if p.default is not None]
     first = signature.params[0] if signature.params and signature.params[0].may_be_positional else None
@@ -237,10 +266,11 @@ def _swift(declaration: Declaration, name: str) -> str:
     rest = [p for p in [*required, *optional] if p is not first]
     if rest:
         parts += ["*", *(_argument(p, p.keyword) for p in rest)]
-    result = returned(signature.returns)
+    result = "None" if name == "__init__" else returned(signature.returns)
     note = "  # type: ignore[misc]" if name == "__new__" and result.endswith("| None") else ""
     prefix = "async def" if signature.is_async else "def"
-    return f"    {prefix} {name}({', '.join(parts)}) -> {result}: ...{note}"
+    body = f" ...{note}" if note else _said(declaration.words)
+    return f"    {prefix} {name}({', '.join(parts)}) -> {result}:{body}"
 
 
 def _argument(p: Param, name: str) -> str:

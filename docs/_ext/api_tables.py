@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -55,30 +56,34 @@ def _class(cls: Any) -> str:
     known = {id(d) for members in (base.__declared__.values() if base else ()) for d in members}
     own = [d for members in cls.__declared__.values() for d in members if id(d) not in known]
     properties = {n: p for n, p in cls.__properties__.items() if base is None or n not in base.__properties__}
-    words = (cls.__doc__ or "").partition("\n\nSpellings:")[0].partition("\n")[0].strip()
-    parts = [f"### {cls.__name__}", words]
+    parts = [f"### {cls.__name__}", _words((cls.__doc__ or "").partition("\n\n")[0])]
     if base is not None:
         parts.append(f"Has the members of [{base.__name__}](#{base.__name__.lower()}) too.")
     inits = [d for d in own if d.signature.is_init]
     methods = [d for d in own if not d.signature.is_init]
     if inits:
-        parts.append(_table(("Swift", "Objective-C", "Python", "failable"), (_member(cls, d) for d in inits)))
+        parts.append(_table(("Python", "Swift and Objective-C", "what it does"), (_member(cls, d) for d in inits)))
     if properties:
         rows = (_property(cls, p) for p in properties.values())
-        parts.append(_table(("property", "type", "Objective-C", "settable"), rows))
+        parts.append(_table(("property", "type and Objective-C", "what it holds"), rows))
     if methods:
-        parts.append(_table(("Swift", "Objective-C", "Python", "when refused"), (_member(cls, d) for d in methods)))
+        rows = (_member(cls, d) for d in methods)
+        parts.append(_table(("Python", "Swift and Objective-C", "what it does"), rows))
     return "\n\n".join(part for part in parts if part)
 
 
 def _member(cls: Any, d: Declaration) -> tuple[str, ...]:
     signature = d.signature
-    python = _python(cls, d)
-    swift = _code(str(signature)) if signature.swift and not d.ours else "ours" if d.ours else "none"
-    selector = _code(d.selector) if d.selector else "none"
-    if signature.is_init:
-        return swift, selector, python, "yes" if signature.failable else ""
-    return swift, selector, python, "raises" if signature.is_async else _code(repr(d.on_refusal))
+    swift = _code(str(signature)) if signature.swift and not d.ours else "ours" if d.ours else "not in Swift"
+    spellings = f"{swift}<br>{_code(d.selector)}" if d.selector else swift
+    words = _words(d.words)
+    if signature.is_async:
+        words += " Raises when refused."
+    elif not signature.is_init:
+        words += f" When refused: {_code(repr(d.on_refusal))}."
+    elif signature.failable:
+        words += " *Failable.*"
+    return _python(cls, d), spellings, words
 
 
 def _python(cls: Any, d: Declaration) -> str:
@@ -97,16 +102,20 @@ def _python(cls: Any, d: Declaration) -> str:
 
 def _property(cls: Any, p: Any) -> tuple[str, ...]:
     name = f"{cls.__name__}.{p.name}" if isinstance(p, static_prop) else p.name
-    selectors = ", ".join(_code(s) for s in p.selectors) or "none"
-    return (
-        _code(name) if p.swift else f"{_code(name)} (not in Swift)",
-        _code(p.type),
-        selectors,
-        "yes" if p.settable else "",
-    )
+    selectors = ", ".join(_code(s) for s in p.selectors) or "not in Objective-C"
+    words = _words(p.about) + (" *Settable.*" if p.settable else "")
+    return _code(name) if p.swift else f"{_code(name)} (not in Swift)", f"{_code(p.type)}<br>{selectors}", words
+
+
+def _words(text: str) -> str:
+    """A docstring's first paragraph, as a cell of a table."""
+    return " ".join(text.partition("\n\n")[0].split()).replace("``", "`").replace("|", "\\|")
 
 
 # Enumerations and functions
+
+_MEANING = re.compile(r"^- ``(\w+)``: (.*)$", re.MULTILINE)
+"""How the docstring of an enumeration says what a case means."""
 
 
 def enumerations() -> list[Any]:
@@ -124,12 +133,14 @@ def cases(cls: Any) -> Iterator[tuple[str, int]]:
 
 
 def _enumeration(cls: Any) -> str:
-    described = DEBUG_DESCRIPTIONS.get(cls.__name__, {})
-    rows = ((_code(name), str(value), described.get(value, "")) for name, value in cases(cls))
-    kind = "An option set: a member, a list of members, or `[]`." if issubclass(cls, MLCOptionSet) else ""
-    payload = "" if issubclass(cls, (MLCEnum, MLCOptionSet)) else (cls.__doc__ or "").replace("``", "`")
-    table = _table(("case", "raw value", "debugDescription"), rows)
-    return "\n\n".join(part for part in (f"### {cls.__name__}", kind or payload, table) if part)
+    described, text = DEBUG_DESCRIPTIONS.get(cls.__name__, {}), inspect.cleandoc(cls.__doc__ or "")
+    meaning = dict(_MEANING.findall(text))
+    rows = ((_code(n), str(value), described.get(value, ""), _words(meaning.get(n, ""))) for n, value in cases(cls))
+    words = _words(text)
+    if issubclass(cls, MLCOptionSet):
+        words += " An option set: give a member, a list of members, or `[]`."
+    table = _table(("case", "raw value", "debugDescription", "meaning"), rows)
+    return "\n\n".join([f"### {cls.__name__}", words, table])
 
 
 def _functions() -> str:
@@ -175,7 +186,7 @@ def _called(name: str, value: Any) -> str:
 
 def _first_line(value: Any) -> str:
     words = inspect.getdoc(value.__func__ if isinstance(value, (classmethod, staticmethod)) else value) if value else ""
-    return (words or "").partition("\n")[0].replace("``", "`").replace(":class:", "").replace("|", "\\|")
+    return _words(words or "").replace(":class:", "")
 
 
 # Markdown

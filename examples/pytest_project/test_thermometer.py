@@ -22,7 +22,7 @@ def test_it_learns_the_line(mlc_device, mlc_seed):
 
 
 def test_too_many_readings_are_refused(mlc_strict):
-    """ML Compute answers False here; in strict mode the refusal raises, and says what was wrong."""
+    """ML Compute returns False here; in strict mode the refusal is an exception that says what was wrong."""
     thermometer = Thermometer(4, MLCDevice.cpu())
     with pytest.raises(MLCRefusal, match="batchSize is 8, the inputs hold 4 samples"):
         thermometer.calibrate(READINGS, DEGREES, steps=1)

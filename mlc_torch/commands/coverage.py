@@ -11,10 +11,20 @@ from mlc_torch.coverage.report import as_data, as_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "classes", nargs="*", metavar="CLASS", help="list the members of these classes, each in its spelling"
+    )
+    parser.add_argument("--members", action="store_true", help="list the members of all classes and enumerations")
     parser.add_argument("--json", action="store_true", help="print data for a program to read")
 
 
 def run(arguments: argparse.Namespace) -> int:
     found = entries()
-    sys.stdout.write((json.dumps(as_data(found), indent=1) if arguments.json else as_text(found)) + "\n")
+    if unknown := set(arguments.classes) - {entry.owner for entry in found}:
+        sys.stderr.write(f"ML Compute has no {', '.join(sorted(unknown))}\n")
+        return 2
+    if arguments.classes:
+        found = [entry for entry in found if entry.owner in arguments.classes]
+    members = arguments.members or bool(arguments.classes)
+    sys.stdout.write((json.dumps(as_data(found), indent=1) if arguments.json else as_text(found, members)) + "\n")
     return 0

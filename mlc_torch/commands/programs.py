@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mlc_torch import MLCDevice, MLCDeviceType, MLCRefusal, MLCTensorData, strict, unwrap
+from mlc_torch.extras import install
 
 _PACKAGES = {"sklearn": "scikit-learn", "tqdm": "tqdm", "matplotlib": "matplotlib"}
 
@@ -60,7 +61,7 @@ def extra(module: str) -> Any:
         package = _PACKAGES.get((missing.name or module).partition(".")[0])
         if package is None:
             raise
-        raise SystemExit(f"this program needs {package}: pip install 'mlc_torch[examples]'") from missing
+        raise SystemExit(f"this program needs {package}: {install('examples')}") from missing
 
 
 def check_extras() -> None:

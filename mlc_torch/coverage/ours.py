@@ -7,8 +7,8 @@ FOR_USERS: dict[str, frozenset[str]] = {
     "MLCDevice": frozenset({"torch_device"}),
     "MLCGraph": frozenset({"draw", "summary", "to_module"}),
     "MLCLayer": frozenset({"module"}),
-    "MLCTensor": frozenset({"from_torch", "numpy", "torch"}),
-    "MLCTrainingGraph": frozenset({"register_gradient_hook"}),
+    "MLCTensor": frozenset({"dtype", "from_numpy", "from_torch", "numpy", "shape", "torch"}),
+    "MLCTrainingGraph": frozenset({"evaluate", "fit", "register_gradient_hook", "step"}),
 }
 """What programs may use, by class; subclasses inherit it. The type stubs name exactly these."""
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from mlc_torch.coverage.compare import Entry
 
+_SPELLINGS = {"swift": "Swift", "objc": "Objective-C"}
+
 
 def percent(entries: Iterable[Entry]) -> float:
     """How many of the entries are there, of a hundred."""
@@ -51,22 +53,26 @@ def _counts(entries: list[Entry]) -> dict[str, Any]:
     return found | {"percent": round(percent(entries), 2)}
 
 
-def as_text(entries: list[Entry]) -> str:
-    """The table, group by group and class by class, with what is missing under each class."""
+def as_text(entries: list[Entry], members: bool = False) -> str:
+    """The table, group by group and class by class; under each class what is missing, or with ``members`` everything."""
     lines = [_row("", "Swift", "Objective-C", "")]
-    for title, members in by_group(entries).items():
-        lines += ["", _title(title, members)]
-        for owner, of_owner in by_owner(members).items():
+    for title, of_group in by_group(entries).items():
+        lines += ["", _title(title, of_group)]
+        for owner, of_owner in by_owner(of_group).items():
             lines.append(_title(owner, of_owner, indent="  "))
-            lines += _missing(of_owner)
+            lines += _listed(of_owner) if members else _missing(of_owner)
     return "\n".join([*lines, "", _title("everything", entries)])
+
+
+def _listed(entries: list[Entry]) -> list[str]:
+    return [f"      {_SPELLINGS[e.spelling]:<13}{e.name}{f': {e.missing}' if e.missing else ''}" for e in entries]
 
 
 def _missing(entries: list[Entry]) -> list[str]:
     lost = [entry for entry in entries if entry.missing is not None]
     if len(lost) == len(entries) and len(lost) > 1:
         return ["      all of it is missing"]
-    return [f"      {'Swift' if e.spelling == 'swift' else 'Objective-C'}: {e.name}: {e.missing}" for e in lost]
+    return [f"      {_SPELLINGS[e.spelling]}: {e.name}: {e.missing}" for e in lost]
 
 
 def _title(name: str, entries: list[Entry], indent: str = "") -> str:

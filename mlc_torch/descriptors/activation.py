@@ -17,18 +17,19 @@ _DEFAULTS: dict[MLCActivationType, dict[str, float]] = {
 
 
 class MLCActivationDescriptor(Descriptor):
-    """An activation function f(x) with parameters a, b and c."""
+    """Which activation function f(x) to apply, with its parameters a, b and c."""
 
-    activationType = prop("MLCActivationType")
-    a = prop("Float")
-    b = prop("Float")
-    c = prop("Float")
+    activationType = prop("MLCActivationType", "The function.")
+    a = prop("Float", "The first parameter; what it means depends on the function.")
+    b = prop("Float", "The second parameter.")
+    c = prop("Float", "The third parameter, which no function here uses.")
 
     @declare("init?(type activationType: MLCActivationType)", "descriptorWithType:")
     @declare("init?(type activationType: MLCActivationType, a: Float)", "descriptorWithType:a:")
     @declare("init?(type activationType: MLCActivationType, a: Float, b: Float)", "descriptorWithType:a:b:")
     @declare("init?(type activationType: MLCActivationType, a: Float, b: Float, c: Float)", "descriptorWithType:a:b:c:")
     def _create(cls, activationType, a=None, b=None, c=None):
+        """Parameters that are left out take the framework's defaults for the type."""
         default = {"a": 1.0, "b": 1.0, "c": 1.0} | _DEFAULTS.get(activationType, {})
         given = {name: value for name, value in (("a", a), ("b", b), ("c", c)) if value is not None}
         return cls._make(activationType=activationType, **(default | given))

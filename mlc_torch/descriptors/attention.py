@@ -8,16 +8,16 @@ from mlc_torch.spelling import declare, prop
 
 
 class MLCMultiheadAttentionDescriptor(Descriptor):
-    """Attention with ``headCount`` heads over keys and values projected to ``keyDimension`` and ``valueDimension``."""
+    """The sizes and switches of an attention layer with ``headCount`` heads."""
 
-    modelDimension = prop("Int")
-    keyDimension = prop("Int")
-    valueDimension = prop("Int")
-    headCount = prop("Int")
-    dropout = prop("Float")
-    hasBiases = prop("Bool")
-    hasAttentionBiases = prop("Bool")
-    addsZeroAttention = prop("Bool")
+    modelDimension = prop("Int", "The width of the queries and of the result.")
+    keyDimension = prop("Int", "The width of the keys.")
+    valueDimension = prop("Int", "The width of the values.")
+    headCount = prop("Int", "How many heads share the model's width.")
+    dropout = prop("Float", "The probability with which an attention weight is dropped in training.")
+    hasBiases = prop("Bool", "Whether the projections add biases.")
+    hasAttentionBiases = prop("Bool", "Whether a trained key and value are appended to the sequence.")
+    addsZeroAttention = prop("Bool", "Whether a key and a value of zeros are appended to the sequence.")
 
     @declare("init(modelDimension: Int, headCount: Int)", "descriptorWithModelDimension:headCount:")
     @declare(
@@ -37,6 +37,7 @@ class MLCMultiheadAttentionDescriptor(Descriptor):
         hasAttentionBiases=False,
         addsZeroAttention=False,
     ):
+        """Keys and values are as wide as the model unless their dimensions are given."""
         sizes = {"modelDimension": modelDimension, "keyDimension": keyDimension, "valueDimension": valueDimension}
         sizes = {name: positive(name, modelDimension if size is None else size) for name, size in sizes.items()}
         positive("headCount", headCount)

@@ -15,12 +15,12 @@ _GROUPS = "groupCount: Int, strides: [Int]?, dilationRates: [Int]?"
 
 
 class MLCConvolutionDescriptor(WindowDescriptor):
-    """A standard, transposed or depthwise convolution."""
+    """The window, channels and kind of a convolution: standard, transposed or depthwise."""
 
-    convolutionType = prop("MLCConvolutionType")
-    inputFeatureChannelCount = prop("Int")
-    outputFeatureChannelCount = prop("Int")
-    groupCount = prop("Int")
+    convolutionType = prop("MLCConvolutionType", "Standard, transposed or depthwise.")
+    inputFeatureChannelCount = prop("Int", "Channels of the source.")
+    outputFeatureChannelCount = prop("Int", "Channels of the result.")
+    groupCount = prop("Int", "Into how many groups the channels are divided; each group is convolved by itself.")
 
     _bare_fields = {
         "kernelSizes": HeightWidth(1, 1),
@@ -34,10 +34,12 @@ class MLCConvolutionDescriptor(WindowDescriptor):
 
     @prop("Bool")
     def isConvolutionTranspose(self):
+        """Whether the type is ``transposed``."""
         return self._convolutionType is MLCConvolutionType.transposed
 
     @prop("Bool")
     def usesDepthwiseConvolution(self):
+        """Whether the type is ``depthwise``."""
         return self._convolutionType is MLCConvolutionType.depthwise
 
     @declare(
@@ -57,6 +59,7 @@ class MLCConvolutionDescriptor(WindowDescriptor):
         dilationRates=(1, 1),
         paddingPolicy=MLCPaddingPolicy.same,
     ):
+        """Strides and dilation are 1 and the padding is ``same`` unless given."""
         inputs = positive("inputFeatureChannelCount", inputFeatureChannelCount)
         outputs = positive("outputFeatureChannelCount", outputFeatureChannelCount)
         groups = positive("groupCount", groupCount)
@@ -86,6 +89,7 @@ class MLCConvolutionDescriptor(WindowDescriptor):
     )
     @objc_only(f"+ descriptorWithKernelWidth: Int, kernelHeight: Int, {_CHANNELS} -> Self")
     def _of_size(cls, kernelWidth, kernelHeight, **rest):
+        """A convolution with stride 1 and the padding ``same``, by the width and height of its kernel."""
         return cls._from_arrays((kernelHeight, kernelWidth), **rest)
 
     @objc_only(f"+ descriptorWithType: MLCConvolutionType, kernelSizes: [Int]?, {_CHANNELS}, {_GROUPS}, {_PADDING}")
@@ -121,6 +125,7 @@ class MLCConvolutionDescriptor(WindowDescriptor):
         paddingPolicy=MLCPaddingPolicy.same,
         paddingSizes=None,
     ):
+        """The form of Objective-C: sizes are arrays [height, width], and nil stands for 1."""
         if outputFeatureChannelCount is None:
             outputFeatureChannelCount = inputFeatureChannelCount * positive("channelMultiplier", channelMultiplier)
         return cls._create(

@@ -8,14 +8,18 @@ from mlc_torch.spelling import declare, prop
 
 
 class MLCEmbeddingDescriptor(Descriptor):
-    """A dictionary of ``embeddingCount`` vectors of ``embeddingDimension`` numbers."""
+    """A table of ``embeddingCount`` vectors, each of ``embeddingDimension`` numbers."""
 
-    embeddingCount = prop("Int")
-    embeddingDimension = prop("Int")
-    paddingIndex = prop("Int?")
-    maximumNorm = prop("Float?")
-    pNorm = prop("Float?")
-    scalesGradientByFrequency = prop("Bool")
+    embeddingCount = prop("Int", "How many vectors the table holds; indices must be below it.")
+    embeddingDimension = prop("Int", "How many numbers a vector has.")
+    paddingIndex = prop("Int?", "The index whose vector gets no gradient, or ``None``.")
+    maximumNorm = prop(
+        "Float?", "Vectors longer than this are scaled down to it when they are looked up; ``None`` for no limit."
+    )
+    pNorm = prop("Float?", "Which p-norm ``maximumNorm`` measures with.")
+    scalesGradientByFrequency = prop(
+        "Bool", "Whether a vector's gradient is divided by how often its index occurs in the batch."
+    )
 
     @declare("init?(embeddingCount: Int, embeddingDimension: Int)", "descriptorWithEmbeddingCount:embeddingDimension:")
     @declare(
@@ -32,6 +36,7 @@ class MLCEmbeddingDescriptor(Descriptor):
         pNorm=2.0,
         scalesGradientByFrequency=False,
     ):
+        """A table without padding index and without a limit on the norm, unless these are given."""
         positive("embeddingCount", embeddingCount)
         positive("embeddingDimension", embeddingDimension)
         if paddingIndex is not None and not 0 <= paddingIndex < embeddingCount:

@@ -13,17 +13,19 @@ _FULL = f"{_BIASED}, batchFirst: Bool, isBidirectional: Bool, returnsSequences: 
 
 
 class MLCLSTMDescriptor(Descriptor):
-    """A stack of LSTM layers over sequences of shape [batch, time, features] or [batch, features, 1, time]."""
+    """The sizes and switches of a stack of LSTM layers over sequences [batch, time, features]."""
 
-    inputSize = prop("Int")
-    hiddenSize = prop("Int")
-    layerCount = prop("Int")
-    usesBiases = prop("Bool")
-    batchFirst = prop("Bool")
-    isBidirectional = prop("Bool")
-    returnsSequences = prop("Bool")
-    dropout = prop("Float")
-    resultMode = prop("MLCLSTMResultMode")
+    inputSize = prop("Int", "Features of the source at each step.")
+    hiddenSize = prop("Int", "Features of the hidden state, and of the result per direction.")
+    layerCount = prop("Int", "How many LSTM layers are stacked.")
+    usesBiases = prop("Bool", "Whether the gates add biases.")
+    batchFirst = prop("Bool", "Whether sequences are [batch, time, features]; otherwise [time, batch, features].")
+    isBidirectional = prop("Bool", "Whether a second stack reads the sequence backwards.")
+    returnsSequences = prop("Bool", "Whether the result holds every step; otherwise only the last.")
+    dropout = prop("Float", "The probability with which values between stacked layers are dropped in training.")
+    resultMode = prop(
+        "MLCLSTMResultMode", "Whether the node gives the output alone, or the final hidden and cell states too."
+    )
 
     @declare(f"init({_SIZES})", "descriptorWithInputSize:hiddenSize:layerCount:")
     @declare(
@@ -55,6 +57,7 @@ class MLCLSTMDescriptor(Descriptor):
         dropout=0.0,
         resultMode=MLCLSTMResultMode.output,
     ):
+        """One direction, with biases, batch first, returning the whole sequence, unless told otherwise."""
         if not 0 <= dropout < 1:
             refuse(f"dropout must lie in [0, 1), got {dropout}")
         return cls._make(

@@ -7,15 +7,16 @@ from mlc_torch.spelling import declare, prop
 
 
 class MLCMatMulDescriptor(Descriptor):
-    """alpha · X · Y, with the last two dimensions of X or Y swapped where asked."""
+    """A matrix product alpha · X · Y, and which of the factors is transposed first."""
 
-    alpha = prop("Float")
-    transposesX = prop("Bool")
-    transposesY = prop("Bool")
+    alpha = prop("Float", "A number that the product is multiplied by.")
+    transposesX = prop("Bool", "Whether the last two dimensions of X are swapped before the product.")
+    transposesY = prop("Bool", "Whether the last two dimensions of Y are swapped before the product.")
 
     @declare("init()", "descriptor")
     @declare(
         "init?(alpha: Float, transposesX: Bool, transposesY: Bool)", "descriptorWithAlpha:transposesX:transposesY:"
     )
     def _create(cls, alpha=1.0, transposesX=False, transposesY=False):
+        """alpha is 1 and nothing is transposed unless given."""
         return cls._make(alpha=alpha, transposesX=transposesX, transposesY=transposesY)

@@ -19,18 +19,20 @@ def warn_unless_finite(learningRate: float) -> None:
 
 
 class MLCOptimizerDescriptor(Descriptor):
-    """The settings that optimizers share."""
+    """The settings that all optimizers share: learning rate, clipping, regularization."""
 
-    learningRate = prop("Float")
-    gradientRescale = prop("Float")
-    appliesGradientClipping = prop("Bool")
-    gradientClippingType = prop("MLCGradientClippingType")
-    gradientClipMax = prop("Float")
-    gradientClipMin = prop("Float")
-    maximumClippingNorm = prop("Float")
-    customGlobalNorm = prop("Float")
-    regularizationType = prop("MLCRegularizationType")
-    regularizationScale = prop("Float")
+    learningRate = prop("Float", "The size of a step.")
+    gradientRescale = prop("Float", "A number that gradients are multiplied by, after clipping.")
+    appliesGradientClipping = prop("Bool", "Whether gradients are clipped.")
+    gradientClippingType = prop(
+        "MLCGradientClippingType", "By value, by the norm of each gradient, or by the norm of all of them."
+    )
+    gradientClipMax = prop("Float", "The largest value a gradient keeps when clipped by value.")
+    gradientClipMin = prop("Float", "The smallest value a gradient keeps when clipped by value.")
+    maximumClippingNorm = prop("Float", "The norm that gradients are scaled down to when clipped by a norm.")
+    customGlobalNorm = prop("Float", "A norm to use instead of the one of all gradients; 0 to compute it.")
+    regularizationType = prop("MLCRegularizationType", "L1, L2 or none.")
+    regularizationScale = prop("Float", "How strong the regularization is.")
 
     @declare(
         f"init(learningRate: Float, gradientRescale: Float, {_REGULARIZATION})",
@@ -62,6 +64,7 @@ class MLCOptimizerDescriptor(Descriptor):
         maximumClippingNorm=1.0,
         customGlobalNorm=1.0,  # measured: the short factories give 1, not 0 (evidence.md C24)
     ):
+        """Gradients are not clipped unless that is asked for."""
         warn_unless_finite(learningRate)
         return cls._make(
             learningRate=learningRate,

@@ -12,9 +12,9 @@ _PADDING = "paddingPolicy: MLCPaddingPolicy, paddingSizes: [Int]?"
 
 
 class MLCPoolingDescriptor(WindowDescriptor):
-    """Max, average or L2-norm pooling."""
+    """The window of a pooling layer, and what is taken from it: maximum, average or L2 norm."""
 
-    poolingType = prop("MLCPoolingType")
+    poolingType = prop("MLCPoolingType", "Maximum, average or L2 norm.")
 
     _bare_fields = {
         "kernelSizes": HeightWidth(0, 0),
@@ -26,6 +26,7 @@ class MLCPoolingDescriptor(WindowDescriptor):
 
     @prop("Bool", swift=False)
     def countIncludesPadding(self):
+        """Whether padding counts in an average."""
         return bool(self._poolingType) and self._poolingType.countIncludesPadding
 
     @declare(
@@ -33,10 +34,12 @@ class MLCPoolingDescriptor(WindowDescriptor):
         "dilationRates: (y: Int, x: Int) = (y: 1, x: 1), paddingPolicy: MLCPaddingPolicy = .same)"
     )
     def _create(cls, type, kernelSizes, strides=(1, 1), dilationRates=(1, 1), paddingPolicy=MLCPaddingPolicy.same):
+        """Strides and dilation are 1 and the padding is ``same`` unless given."""
         return cls._make(poolingType=type, **window(kernelSizes, strides, dilationRates, paddingPolicy))
 
     @objc_only("+ poolingDescriptorWithType: MLCPoolingType, kernelSize: Int, stride: Int -> Self")
     def _square(cls, type, kernelSize, stride):
+        """A square window without padding sizes."""
         return cls._create(type, (kernelSize, kernelSize), (stride, stride))
 
     @objc_only(f"+ maxPoolingDescriptorWith{_SIZES}, {_PADDING} -> Self", type=MLCPoolingType.max)
@@ -54,6 +57,7 @@ class MLCPoolingDescriptor(WindowDescriptor):
     def _from_arrays(
         cls, type, kernelSizes, strides, paddingPolicy, paddingSizes, dilationRates=None, countIncludesPadding=False
     ):
+        """The form of Objective-C: sizes are arrays [height, width], and nil stands for 1."""
         if type == MLCPoolingType.average:
             type = MLCPoolingType.average(countIncludesPadding=countIncludesPadding)
         return cls._create(

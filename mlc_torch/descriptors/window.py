@@ -12,43 +12,53 @@ from mlc_torch.spelling import YX, HeightWidth, prop
 
 
 class WindowDescriptor(Descriptor):
-    """Sizes are [height, width], as in (y, x). Objective-C reads them one by one."""
+    """A window that slides over an image. Sizes are (height, width); Objective-C reads them one by one."""
 
-    kernelSizes = prop("(height: Int, width: Int)", objc=False)
-    strides = prop("(y: Int, x: Int)", objc=False)
-    dilationRates = prop("(y: Int, x: Int)", objc=False)
-    paddingPolicy = prop("MLCPaddingPolicy")
+    kernelSizes = prop("(height: Int, width: Int)", "Height and width of the window.", objc=False)
+    strides = prop("(y: Int, x: Int)", "How far the window moves at a time, down and across.", objc=False)
+    dilationRates = prop(
+        "(y: Int, x: Int)", "The distance between neighbouring elements of the window, down and across.", objc=False
+    )
+    paddingPolicy = prop("MLCPaddingPolicy", "``same``, ``valid``, or sizes of your own.")
 
     @prop("Int", swift=False)
     def kernelHeight(self):
+        """Height of the window."""
         return self._kernelSizes.height
 
     @prop("Int", swift=False)
     def kernelWidth(self):
+        """Width of the window."""
         return self._kernelSizes.width
 
     @prop("Int", swift=False)
     def strideInY(self):
+        """How far the window moves down at a time."""
         return self._strides.y
 
     @prop("Int", swift=False)
     def strideInX(self):
+        """How far the window moves across at a time."""
         return self._strides.x
 
     @prop("Int", swift=False)
     def dilationRateInY(self):
+        """The vertical distance between elements of the window."""
         return self._dilationRates.y
 
     @prop("Int", swift=False)
     def dilationRateInX(self):
+        """The horizontal distance between elements of the window."""
         return self._dilationRates.x
 
     @prop("Int", swift=False)
     def paddingSizeInY(self):
+        """Rows added above and below; 0 unless the policy is ``sized``."""
         return self._paddingPolicy.sizes.y
 
     @prop("Int", swift=False)
     def paddingSizeInX(self):
+        """Columns added left and right; 0 unless the policy is ``sized``."""
         return self._paddingPolicy.sizes.x
 
 

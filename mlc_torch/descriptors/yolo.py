@@ -13,21 +13,28 @@ ANCHOR_BOX = struct.Struct("<2f")
 
 
 class MLCYOLOLossDescriptor(Descriptor):
-    """Anchor boxes are float32 pairs (width, height) in grid cells."""
+    """The anchor boxes and scales of the YOLO loss. Boxes are float32 pairs (width, height) in grid cells."""
 
-    anchorBoxes = prop("Data")
-    anchorBoxCount = prop("Int")
-    shouldRescore = prop("Bool", settable=True)
-    scaleSpatialPositionLoss = prop("Float", settable=True)
-    scaleSpatialSizeLoss = prop("Float", settable=True)
-    scaleNoObjectConfidenceLoss = prop("Float", settable=True)
-    scaleObjectConfidenceLoss = prop("Float", settable=True)
-    scaleClassLoss = prop("Float", settable=True)
-    minimumIOUForObjectPresence = prop("Float", settable=True)
-    maximumIOUForObjectAbsence = prop("Float", settable=True)
+    anchorBoxes = prop("Data", "The boxes as bytes: a float32 width and height for each.")
+    anchorBoxCount = prop("Int", "How many anchor boxes there are.")
+    shouldRescore = prop(
+        "Bool",
+        "Whether the confidence of an object is compared with the overlap of its box rather than with 1.",
+        settable=True,
+    )
+    scaleSpatialPositionLoss = prop("Float", "How much wrong positions count.", settable=True)
+    scaleSpatialSizeLoss = prop("Float", "How much wrong sizes count.", settable=True)
+    scaleNoObjectConfidenceLoss = prop("Float", "How much confidence counts where there is no object.", settable=True)
+    scaleObjectConfidenceLoss = prop("Float", "How much confidence counts where there is an object.", settable=True)
+    scaleClassLoss = prop("Float", "How much wrong classes count.", settable=True)
+    minimumIOUForObjectPresence = prop(
+        "Float", "The overlap from which a box counts as holding an object.", settable=True
+    )
+    maximumIOUForObjectAbsence = prop("Float", "The overlap up to which a box counts as holding none.", settable=True)
 
     @declare("init(anchorBoxes: Data, anchorBoxCount: Int)", "descriptorWithAnchorBoxes:anchorBoxCount:")
     def _create(cls, anchorBoxes, anchorBoxCount):
+        """The scales and limits start with the framework's defaults and may be set afterwards."""
         wanted = ANCHOR_BOX.size * positive("anchorBoxCount", anchorBoxCount)
         if len(anchorBoxes) < wanted:
             refuse(f"anchorBoxes needs {wanted} bytes (two float32 a box), got {len(anchorBoxes)}")

@@ -39,12 +39,13 @@ _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String
 
 
 class MLCGraph(MLCObject):
-    """A graph of layers. ``node`` adds one and gives its result tensor."""
+    """A graph of layers. ``node`` adds a layer and gives the tensor of its result."""
 
-    device = prop("MLCDevice?")
+    device = prop("MLCDevice?", "The device that the graph was compiled for, or ``None``.")
 
     @declare("init()", "graph")
     def _create(cls):
+        """A graph without layers."""
         return cls._make(nodes=[], device=None, lock=Locks())
 
     @classmethod
@@ -113,6 +114,7 @@ class MLCGraph(MLCObject):
         "nodeWithLayer:sources:lossLabels:",
     )
     def _node(self, layer, source=None, sources=(), disableUpdate=False, lossLabels=()):
+        """Add a layer, and give the tensor that it will compute, or ``None`` where the sources do not fit."""
         sources = [source] if source is not None else sources
         return self._add(layer, sources, not disableUpdate, lossLabels)[0]
 
@@ -143,14 +145,17 @@ class MLCGraph(MLCObject):
 
     @declare("concatenate(sources: [MLCTensor], dimension: Int) -> MLCTensor?", "concatenateWithSources:dimension:")
     def _concatenate(self, sources, dimension):
+        """Add a layer that joins the sources along a dimension."""
         return self._add(MLCConcatenationLayer._create(dimension), sources)[0]
 
     @declare("reshape(shape: [Int], source: MLCTensor) -> MLCTensor?", "reshapeWithShape:source:")
     def _reshape(self, shape, source):
+        """Add a layer that gives the source another shape; one dimension may be -1."""
         return self._add(MLCReshapeLayer._create(shape), [source])[0]
 
     @declare("transpose(dimensions: [Int], source: MLCTensor) -> MLCTensor?", "transposeWithDimensions:source:")
     def _transpose(self, dimensions, source):
+        """Add a layer that reorders the dimensions of the source."""
         return self._add(MLCTransposeLayer._create(dimensions), [source])[0]
 
     @declare(
@@ -158,6 +163,7 @@ class MLCGraph(MLCObject):
         "splitWithSource:splitCount:dimension:",
     )
     def _split(self, source, splitCount, dimension):
+        """Add a layer that cuts the source into equal parts, and give the parts."""
         return self._add(MLCSplitLayer._create(splitCount, dimension), [source])
 
     @declare(
@@ -165,11 +171,13 @@ class MLCGraph(MLCObject):
         "splitWithSource:splitSectionLengths:dimension:",
     )
     def _split_by_lengths(self, source, splitSectionLengths, dimension):
+        """Add a layer that cuts the source into parts of these lengths, and give the parts."""
         return self._add(MLCSplitLayer._of_lengths(splitSectionLengths, dimension), [source])
 
     @objc_only("- selectWithSources: [MLCTensor], condition: MLCTensor -> MLCTensor?")
     @declare("select(sources: [MLCTensor], condition: MLCTensor) -> MLCTensor?", ours=True)
     def _select(self, sources, condition):
+        """Add a layer that picks from the first source where the condition is true, and from the second elsewhere."""
         return self._add(MLCSelectionLayer._create(), [condition, *sources])[0]
 
     @declare(
@@ -177,6 +185,7 @@ class MLCGraph(MLCObject):
         "gatherWithDimension:source:indices:",
     )
     def _gather(self, dimension, source, indices):
+        """Add a layer that picks elements of the source along a dimension by index."""
         return self._add(MLCGatherLayer._create(dimension), [source, indices])[0]
 
     @declare(
@@ -185,16 +194,19 @@ class MLCGraph(MLCObject):
         "scatterWithDimension:source:indices:copyFrom:reductionType:",
     )
     def _scatter(self, dimension, source, indices, copyFrom, reductionType):
+        """Add a layer that writes or adds the source into a copy of ``copyFrom``, by index."""
         return self._add(MLCScatterLayer._create(dimension, reductionType), [source, indices, copyFrom])[0]
 
     # Asking
 
     @declare("sourceTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceTensorsForLayer:")
     def _sources_of(self, layer):
+        """The sources of a layer of this graph."""
         return [t for node in self._all_nodes() if node.layer is layer for t in handles(node.sources)]
 
     @declare("resultTensors(for layer: MLCLayer) -> [MLCTensor]", "resultTensorsForLayer:")
     def _results_of(self, layer):
+        """The results of a layer of this graph."""
         cells = [c for node in self._all_nodes() if node.layer is layer for c in node.results]
         self._hand_out(cells)
         return handles(cells)
@@ -215,9 +227,9 @@ class MLCGraph(MLCObject):
         nil=("inputsData", "inputTensors"),
     )
     def _bind(self, inputsData, inputTensors, device, synchronous, batchSize=0):
-        """Names that stand in both dictionaries are bound; the data of inputs has been read when this returns.
+        """Copy data to the device for later calls; names that stand in both dictionaries are bound.
 
-        A parameter is bound whole, as by its own ``bindAndWriteData``.
+        The data of inputs has been read when this returns; parameters stay with the memory that was given.
         """
         self._raise_late_failure()
         if inputsData is None or inputTensors is None:  # Objective-C's nil (measured, evidence.md G)
@@ -282,7 +294,8 @@ class MLCGraph(MLCObject):
 
         ``forward`` takes the inputs in the order of ``addInputs`` (with ``loss`` then labels and label weights), else the
         tensors that hold no data in the order in which layers read them. It gives the last result, or a dictionary of
-        the outputs where ``addOutputs`` declared several. Parameters are named ``label.role``: ``dense1.weights``; they
+        the outputs where ``addOutputs`` declared several. With ``loss`` it gives the loss, together with such outputs if
+        there are any; a graph without a loss is refused. Parameters are named ``label.role``: ``dense1.weights``; they
         lie on the device that the graph was last compiled for.
         """
         with self._lock.held():

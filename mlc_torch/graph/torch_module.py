@@ -26,6 +26,10 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
     nodes = [n for n in graph.nodes if loss or not graph.is_loss(n.layer)]
     if not nodes:
         refuse("the graph has no layers")
+    if loss and not any(graph.is_loss(n.layer) for n in nodes):
+        refuse(
+            "the graph has no loss; make a training graph with a loss layer, or add one with node(with:sources:lossLabels:)"
+        )
     inputs = _inputs(graph, nodes, loss)
     axes, batch = batch_axes(nodes), declared_batch(dict(inputs), {}, nodes)
     return as_module(
@@ -42,7 +46,7 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             for n in nodes
         ],
         [(name, cell, counted_axis(cell, axes, batch)) for name, cell in inputs],
-        _outputs(graph, nodes, names),
+        _outputs(graph, nodes, names, loss),
         graph.trained_tensors,
         graph.stopped,
         graph.title,
@@ -65,9 +69,15 @@ def _inputs(graph: GraphFacts, nodes: Sequence[Node], loss: bool) -> list[tuple[
     return declared + [(cell.label, cell) for cell in bare.values()]
 
 
-def _outputs(graph: GraphFacts, nodes: Sequence[Node], names: dict[int, str]) -> list[tuple[str, TensorState]]:
-    """Declared outputs, else what a completion handler gets, by the name of the layer that makes it."""
+def _outputs(
+    graph: GraphFacts, nodes: Sequence[Node], names: dict[int, str], loss: bool
+) -> list[tuple[str, TensorState]]:
+    """Declared outputs and, where asked for, the loss; else what a completion handler gets, by the name of its layer."""
     made_by = producers(nodes)
-    declared = [(name, cell) for name, cell in graph.of_kind("output") if id(cell) in made_by]
-    last = graph.result_of(nodes)
-    return declared or [(names[id(made_by[id(last)].layer)], last)]
+    declared = {name: cell for name, cell in graph.of_kind("output") if id(cell) in made_by}
+    losses = [n.results[0] for n in nodes if loss and graph.is_loss(n.layer)]
+    last = losses[-1] if losses else graph.result_of(nodes)
+    if not declared or (loss and not any(cell is last for cell in declared.values())):
+        name = names[id(made_by[id(last)].layer)]
+        declared[f"{name}_loss" if name in declared else name] = last
+    return list(declared.items())

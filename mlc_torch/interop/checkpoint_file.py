@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from mlc_torch.extras import install
 from mlc_torch.refusals import refuse
 
 FORMAT = 1
@@ -23,7 +24,7 @@ def _safetensors() -> Any:
         import safetensors.torch
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "checkpoints need the package safetensors: pip install 'mlc_torch[checkpoint]'", name="safetensors"
+            f"checkpoints need the package safetensors: {install('checkpoint')}", name="safetensors"
         ) from None
     return safetensors
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.as_module import Input, SharedGraphModule
+from mlc_torch.extras import install
 from mlc_torch.graph import MLCGraph
 from mlc_torch.refusals import log
 
@@ -56,7 +57,7 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
         )
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            f"writing ONNX needs the package {missing.name}: pip install 'mlc_torch[onnx]'", name=missing.name
+            f"writing ONNX needs the package {missing.name}: {install('onnx')}", name=missing.name
         ) from missing
     return Path(path)
 

@@ -133,35 +133,37 @@ MODULES: dict[MLCActivationType, Callable[[MLCActivationDescriptor], nn.Module]]
 }
 
 
-def _ready(kind: MLCActivationType, selector: str, a: float | None = None, b: float | None = None) -> static_prop:
+def _ready(
+    kind: MLCActivationType, selector: str, about: str, a: float | None = None, b: float | None = None
+) -> static_prop:
     """A class property that makes a fresh layer at each access."""
-    return static_prop("MLCActivationLayer", selector)(lambda cls: cls._of(kind, a, b))
+    return static_prop("MLCActivationLayer", selector, about)(lambda cls: cls._of(kind, a, b))
 
 
 class MLCActivationLayer(MLCLayer):
-    """f(x), element by element; the result has the source's shape and type."""
+    """Applies a function to every element; the result has the source's shape and type."""
 
-    descriptor = prop("MLCActivationDescriptor")
+    descriptor = prop("MLCActivationDescriptor", "The function and its parameters.")
     _named = "Activation"
 
-    relu = _ready(Kind.relu, "reluLayer")
-    relu6 = _ready(Kind.relun, "relu6Layer", a=0.0, b=6.0)
-    leakyReLU = _ready(Kind.relu, "leakyReLULayer", a=0.01)
-    sigmoid = _ready(Kind.sigmoid, "sigmoidLayer")
-    hardSigmoid = _ready(Kind.hardSigmoid, "hardSigmoidLayer")
-    tanh = _ready(Kind.tanh, "tanhLayer")
-    absolute = _ready(Kind.absolute, "absoluteLayer")
-    softPlus = _ready(Kind.softPlus, "softPlusLayer")
-    softSign = _ready(Kind.softSign, "softSignLayer")
-    elu = _ready(Kind.elu, "eluLayer")
-    logSigmoid = _ready(Kind.logSigmoid, "logSigmoidLayer")
-    selu = _ready(Kind.selu, "seluLayer")
-    celu = _ready(Kind.celu, "celuLayer")
-    hardShrink = _ready(Kind.hardShrink, "hardShrinkLayer")
-    softShrink = _ready(Kind.softShrink, "softShrinkLayer")
-    tanhShrink = _ready(Kind.tanhShrink, "tanhShrinkLayer")
-    gelu = _ready(Kind.gelu, "geluLayer", **_GELU)
-    hardSwish = _ready(Kind.hardSwish, "hardSwishLayer")
+    relu = _ready(Kind.relu, "reluLayer", "max(x, 0).")
+    relu6 = _ready(Kind.relun, "relu6Layer", "x between 0 and 6, and the nearer of the two beyond.", a=0.0, b=6.0)
+    leakyReLU = _ready(Kind.relu, "leakyReLULayer", "x from 0 on, 0.01·x below.", a=0.01)
+    sigmoid = _ready(Kind.sigmoid, "sigmoidLayer", "1 / (1 + e^-x).")
+    hardSigmoid = _ready(Kind.hardSigmoid, "hardSigmoidLayer", "0.2·x + 0.5, held between 0 and 1.")
+    tanh = _ready(Kind.tanh, "tanhLayer", "The hyperbolic tangent.")
+    absolute = _ready(Kind.absolute, "absoluteLayer", "|x|.")
+    softPlus = _ready(Kind.softPlus, "softPlusLayer", "log(1 + e^x).")
+    softSign = _ready(Kind.softSign, "softSignLayer", "x / (1 + |x|).")
+    elu = _ready(Kind.elu, "eluLayer", "x from 0 on, e^x - 1 below.")
+    logSigmoid = _ready(Kind.logSigmoid, "logSigmoidLayer", "log(1 / (1 + e^-x)).")
+    selu = _ready(Kind.selu, "seluLayer", "The scaled exponential linear unit, with its usual constants.")
+    celu = _ready(Kind.celu, "celuLayer", "x from 0 on, a·(e^(x/a) - 1) below, with a = 1.")
+    hardShrink = _ready(Kind.hardShrink, "hardShrinkLayer", "x where |x| > 0.5, else 0.")
+    softShrink = _ready(Kind.softShrink, "softShrinkLayer", "x moved towards 0 by 0.5, and 0 where |x| is at most 0.5.")
+    tanhShrink = _ready(Kind.tanhShrink, "tanhShrinkLayer", "x - tanh(x).")
+    gelu = _ready(Kind.gelu, "geluLayer", "The Gaussian error linear unit, in its tanh approximation.", **_GELU)
+    hardSwish = _ready(Kind.hardSwish, "hardSwishLayer", "x · min(max(x + 3, 0), 6) / 6.")
 
     def _infer(self, sources):
         return [of_type(one_source(sources), FLOATS)]
@@ -171,28 +173,63 @@ class MLCActivationLayer(MLCLayer):
 
     @declare("init(descriptor: MLCActivationDescriptor)", "layerWithDescriptor:")
     def _create(cls, descriptor):
+        """By descriptor."""
         if descriptor.activationType is Kind.celu and descriptor.a == 0:
             refuse("CELU divides by a, which must not be 0")
         return cls._layer(descriptor=descriptor)
 
-    @declare("static leakyReLU(negativeSlope a: Float) -> Self", "leakyReLULayerWithNegativeSlope:", type=Kind.relu)
-    @declare("static linear(scale a: Float, bias b: Float) -> Self", "linearLayerWithScale:bias:", type=Kind.linear)
-    @declare("static elu(a: Float) -> Self", "eluLayerWithA:", type=Kind.elu)
-    @declare("static relun(a: Float, b: Float) -> Self", "relunLayerWithA:b:", type=Kind.relun)
-    @declare("static celu(a: Float) -> Self", "celuLayerWithA:", type=Kind.celu)
-    @declare("static hardShrink(a: Float) -> Self", "hardShrinkLayerWithA:", type=Kind.hardShrink)
-    @declare("static softShrink(a: Float) -> Self", "softShrinkLayerWithA:", type=Kind.softShrink)
+    @declare(
+        "static leakyReLU(negativeSlope a: Float) -> Self",
+        "leakyReLULayerWithNegativeSlope:",
+        about="x from 0 on, negativeSlope·x below.",
+        type=Kind.relu,
+    )
+    @declare(
+        "static linear(scale a: Float, bias b: Float) -> Self",
+        "linearLayerWithScale:bias:",
+        about="scale·x + bias.",
+        type=Kind.linear,
+    )
+    @declare("static elu(a: Float) -> Self", "eluLayerWithA:", about="x from 0 on, a·(e^x - 1) below.", type=Kind.elu)
+    @declare(
+        "static relun(a: Float, b: Float) -> Self",
+        "relunLayerWithA:b:",
+        about="x from 0 on, a·x below, and at most b.",
+        type=Kind.relun,
+    )
+    @declare(
+        "static celu(a: Float) -> Self", "celuLayerWithA:", about="x from 0 on, a·(e^(x/a) - 1) below.", type=Kind.celu
+    )
+    @declare(
+        "static hardShrink(a: Float) -> Self",
+        "hardShrinkLayerWithA:",
+        about="x where |x| > a, else 0.",
+        type=Kind.hardShrink,
+    )
+    @declare(
+        "static softShrink(a: Float) -> Self",
+        "softShrinkLayerWithA:",
+        about="x moved towards 0 by a, and 0 where |x| is at most a.",
+        type=Kind.softShrink,
+    )
     @declare(
         "static threshold(_ a: Float, replacement b: Float) -> Self",
         "thresholdLayerWithThreshold:replacement:",
+        about="x above the threshold, ``replacement`` elsewhere.",
         type=Kind.threshold,
     )
-    @declare("static clamp(min a: Float, max b: Float) -> Self", "clampLayerWithMinValue:maxValue:", type=Kind.clamp)
+    @declare(
+        "static clamp(min a: Float, max b: Float) -> Self",
+        "clampLayerWithMinValue:maxValue:",
+        about="x held between ``min`` and ``max``.",
+        type=Kind.clamp,
+    )
     def _of(cls, type, a=None, b=None):
         return cls._create(MLCActivationDescriptor._create(type, a, b))
 
     @declare("static softPlus(beta: Float) -> Self", "softPlusLayerWithBeta:")
     def _softplus(cls, beta):
+        """log(1 + e^(beta·x)) / beta."""
         if beta == 0:
             refuse("beta must not be 0: softplus divides by it")
         return cls._of(Kind.softPlus, 1 / beta, beta)

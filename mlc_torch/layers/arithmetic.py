@@ -110,13 +110,14 @@ class TwoSources(nn.Module):
 
 
 class MLCArithmeticLayer(MLCLayer):
-    """An operation on each element; the result has the shape that the sources broadcast to, and their type."""
+    """An arithmetic operation on each element of one or two sources, which broadcast against each other."""
 
-    operation = prop("MLCArithmeticOperation")
+    operation = prop("MLCArithmeticOperation", "The operation.")
     _named = "Arithmetic"
 
     @declare("init(operation: MLCArithmeticOperation)", "layerWithOperation:")
     def _create(cls, operation):
+        """By operation."""
         return cls._layer(operation=operation)
 
     @property

@@ -112,14 +112,14 @@ class MultiheadAttention(nn.Module):
 
 
 class MLCMultiheadAttentionLayer(MLCLayer):
-    """Attention of queries to keys and values, each through a projection of its own."""
+    """Multi-head attention of queries to keys and values, each projected with weights of its own."""
 
-    descriptor = prop("MLCMultiheadAttentionDescriptor")
-    weights = list_prop("[MLCTensor]")
-    biases = list_prop("[MLCTensor]?")
-    attentionBiases = list_prop("[MLCTensor]?")
-    weightsParameters = list_prop("[MLCTensorParameter]")
-    biasesParameters = list_prop("[MLCTensorParameter]?")
+    descriptor = prop("MLCMultiheadAttentionDescriptor", "Sizes and switches.")
+    weights = list_prop("[MLCTensor]", "The projections of queries, keys, values and the output.")
+    biases = list_prop("[MLCTensor]?", "Their biases, or ``None``.")
+    attentionBiases = list_prop("[MLCTensor]?", "The key and the value appended to the sequence, or ``None``.")
+    weightsParameters = list_prop("[MLCTensorParameter]", "The projections as parameters.")
+    biasesParameters = list_prop("[MLCTensorParameter]?", "The biases as parameters.")
     _named = "MultiheadAttention"
 
     @declare(
@@ -128,6 +128,7 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         "layerWithDescriptor:weights:biases:attentionBiases:",
     )
     def _create(cls, descriptor, weights, biases, attentionBiases):
+        """Weights are four tensors: for queries, keys, values and the output; biases likewise."""
         rows, columns = _rows(descriptor), _columns(descriptor, weights)
         weights = fitting("weights", weights, [r * c for r, c in zip(rows, columns, strict=True)])
         biases = fitting_if(descriptor.hasBiases, "hasBiases", "biases", biases, rows)

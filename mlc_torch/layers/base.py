@@ -48,12 +48,14 @@ class ParameterUse:
 
 
 class MLCLayer(MLCObject):
-    """A layer of a graph. ``module`` is the ``torch.nn`` module that computes it."""
+    """A layer of a graph; the base class of all layers. ``module`` is the ``torch.nn`` module that computes it."""
 
-    label = prop("String", settable=True)
-    layerID = prop("Int")
-    isDebuggingEnabled = prop("Bool", settable=True)
-    deviceType = prop("MLCDeviceType")
+    label = prop("String", "A name for people; summaries, traces and error messages show it.", settable=True)
+    layerID = prop("Int", "The position of the layer in its graph; 0 until it is in one.")
+    isDebuggingEnabled = prop(
+        "Bool", "Whether its results can be read after a run of a graph compiled with ``debugLayers``.", settable=True
+    )
+    deviceType = prop("MLCDeviceType", "The type of device its graph was compiled for.")
 
     _named: ClassVar[str] = ""
     """The label a new layer gets (evidence.md D.0)."""
@@ -99,6 +101,7 @@ class MLCLayer(MLCObject):
         nil=("device",),
     )
     def _supports_type(cls, dataType, device):
+        """Whether the framework's layer takes elements of this type on this device."""
         if cls is MLCLayer or device is None:  # type: ignore[comparison-overlap]  # NO for nil, too (measured, evidence.md B.3)
             return False
         return dataType in cls._supports and (cls._supports_gpu or not device._gpus)

@@ -60,14 +60,15 @@ class LogicalNot(nn.Module):
 
 
 class MLCComparisonLayer(MLCLayer):
-    """A relation or a logical operation, element by element; the result is Boolean."""
+    """Compares two sources, or combines Booleans, element by element; the result is Boolean."""
 
-    operation = prop("MLCComparisonOperation")
+    operation = prop("MLCComparisonOperation", "The comparison or logical operation.")
     _named = "Compare"
     _supports = frozenset({MLCDataType.float32, MLCDataType.boolean})
 
     @declare("init(operation: MLCComparisonOperation)", "layerWithOperation:")
     def _create(cls, operation):
+        """By operation."""
         return cls._layer(operation=operation)
 
     @property

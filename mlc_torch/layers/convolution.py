@@ -79,13 +79,13 @@ class TransposedConv2d(nn.Module):
 
 
 class MLCConvolutionLayer(MLCLayer):
-    """A convolution of one image tensor with trainable weights and biases."""
+    """Convolves images with trainable weights and adds biases: standard, transposed or depthwise."""
 
-    descriptor = prop("MLCConvolutionDescriptor")
-    weights = prop("MLCTensor")
-    biases = prop("MLCTensor?")
-    weightsParameter = prop("MLCTensorParameter")
-    biasesParameter = prop("MLCTensorParameter?")
+    descriptor = prop("MLCConvolutionDescriptor", "Window, channels and kind.")
+    weights = prop("MLCTensor", "The weights.")
+    biases = prop("MLCTensor?", "The biases, or ``None``.")
+    weightsParameter = prop("MLCTensorParameter", "The weights as a parameter.")
+    biasesParameter = prop("MLCTensorParameter?", "The biases as a parameter, or ``None``.")
     _named = "Convolution"
 
     @declare(
@@ -93,6 +93,7 @@ class MLCConvolutionLayer(MLCLayer):
         "layerWithWeights:biases:descriptor:",
     )
     def _create(cls, weights, biases, descriptor):
+        """Weights and, unless ``None``, biases, in the sizes that the descriptor asks for."""
         outputs = descriptor.outputFeatureChannelCount
         expected = (1, outputs * _inputs_per_output(descriptor), *descriptor.kernelSizes)
         if weights._cell.shape != expected:

@@ -9,14 +9,18 @@ from mlc_torch.spelling import declare, prop
 
 
 class MLCDropoutLayer(MLCLayer):
-    """Drops each element with probability ``rate`` and scales the others by 1/(1 - rate); in inference the identity."""
+    """Drops each element with probability ``rate`` in training and scales the others by 1/(1 - rate).
 
-    rate = prop("Float")
-    seed = prop("Int")
+    In inference it changes nothing.
+    """
+
+    rate = prop("Float", "The probability with which an element is dropped.")
+    seed = prop("Int", "Where the layer's own random sequence starts; 0 for the library's.")
     _named = "Dropout"
 
     @declare("init(rate: Float, seed: Int)", "layerWithRate:seed:")
     def _create(cls, rate, seed):
+        """Seed 0 draws from the library's random numbers; any other seed gives the layer a sequence of its own."""
         if not 0 <= rate < 1:
             refuse(f"rate is the probability that an element is dropped, from 0 to below 1; got {rate}")
         return cls._layer(rate=rate, seed=seed)

@@ -33,20 +33,21 @@ class RenormalizedEmbedding(nn.Embedding):
 
 
 class MLCEmbeddingLayer(MLCLayer):
-    """Indices of shape [batch, ...] to vectors of shape [batch, ..., embeddingDimension].
+    """Looks up a trained vector for each index: [batch, ...] becomes [batch, ..., embeddingDimension].
 
     The weights' tensor may have any shape that holds embeddingCount·embeddingDimension elements.
     """
 
-    descriptor = prop("MLCEmbeddingDescriptor")
-    weights = prop("MLCTensor")
-    weightsParameter = prop("MLCTensorParameter")
+    descriptor = prop("MLCEmbeddingDescriptor", "The size of the table and how it is read.")
+    weights = prop("MLCTensor", "The vectors.")
+    weightsParameter = prop("MLCTensorParameter", "The vectors as a parameter.")
     _named = "Embedding"
     _supports = INDICES
     _supports_gpu = False  # the framework's answer; here it runs everywhere
 
     @declare("init(descriptor: MLCEmbeddingDescriptor, weights: MLCTensor)", "layerWithDescriptor:weights:")
     def _create(cls, descriptor, weights):
+        """Weights hold one row per index."""
         of_type(weights._cell.descriptor, FLOATS, "weights")
         holds(weights, descriptor.embeddingCount * descriptor.embeddingDimension, "weights")
         return cls._layer(descriptor=descriptor, weights=weights, weightsParameter=parameter(weights))

@@ -24,13 +24,16 @@ class FullyConnected(nn.Linear):
 
 
 class MLCFullyConnectedLayer(MLCLayer):
-    """(*, inputs) to (*, outputs) with one, two or three dimensions before the channels."""
+    """A fully connected (dense) layer: source · weights + biases, over the last dimension.
 
-    descriptor = prop("MLCConvolutionDescriptor")
-    weights = prop("MLCTensor")
-    biases = prop("MLCTensor?")
-    weightsParameter = prop("MLCTensorParameter")
-    biasesParameter = prop("MLCTensorParameter?")
+    One, two or three dimensions may come before the channels.
+    """
+
+    descriptor = prop("MLCConvolutionDescriptor", "The channel counts; its kernel must be 1 by 1.")
+    weights = prop("MLCTensor", "The weights, one row per output.")
+    biases = prop("MLCTensor?", "The biases, or ``None``.")
+    weightsParameter = prop("MLCTensorParameter", "The weights as a parameter.")
+    biasesParameter = prop("MLCTensorParameter?", "The biases as a parameter, or ``None``.")
     _named = "FullyConnected"
     _hidden_fields = frozenset(
         {"kernelSizes", "strides", "dilationRates", "paddingPolicy", "groupCount", "convolutionType"}
@@ -41,6 +44,7 @@ class MLCFullyConnectedLayer(MLCLayer):
         "layerWithWeights:biases:descriptor:",
     )
     def _create(cls, weights, biases, descriptor):
+        """Weights and, unless ``None``, biases, in the sizes that the descriptor's channel counts ask for."""
         inputs, outputs = descriptor.inputFeatureChannelCount, descriptor.outputFeatureChannelCount
         of_type(weights._cell.descriptor, FLOATS, "weights")
         holds(weights, inputs * outputs, "weights")

@@ -25,13 +25,17 @@ class GramMatrix(nn.Module):
 
 
 class MLCGramMatrixLayer(MLCLayer):
-    """[batch, channels, height, width] to [batch, channels, 1, channels]: pairs lie in the channel and the x index."""
+    """Products of each pair of channels, summed over the image and scaled.
 
-    scale = prop("Float")
+    [batch, channels, height, width] becomes [batch, channels, 1, channels].
+    """
+
+    scale = prop("Float", "The number that the products are multiplied by.")
     _named = "GramMatrix"
 
     @declare("init(scale: Float)", "layerWithScale:")
     def _create(cls, scale):
+        """By the number that the products are multiplied by."""
         return cls._layer(scale=scale)
 
     def _infer(self, sources):

@@ -38,14 +38,15 @@ class Gather(nn.Module):
 
 
 class MLCGatherLayer(MLCLayer):
-    """Takes the sources [source, indices]."""
+    """Picks elements of a source along one dimension by index. Its sources are [source, indices]."""
 
-    dimension = prop("Int")
+    dimension = prop("Int", "The dimension that the indices run along.")
     _named = "Gather"
     _supports = _SUPPORTED
 
     @declare("init(dimension: Int)", "layerWithDimension:")
     def _create(cls, dimension):
+        """By the dimension that the indices run along."""
         return cls._layer(dimension=not_negative("dimension", dimension))
 
     def _infer(self, sources):
@@ -87,18 +88,19 @@ class Scatter(nn.Module):
 
 
 class MLCScatterLayer(MLCLayer):
-    """Takes the sources [source, indices, copyFrom]; the result has the shape of copyFrom.
+    """Writes or adds elements of a source into a copy of a tensor, by index.
 
-    Which of several updates of one place stays, where they are not added, is not defined.
+    Its sources are [source, indices, copyFrom]; the result has the shape of copyFrom.
     """
 
-    dimension = prop("Int")
-    reductionType = prop("MLCReductionType")
+    dimension = prop("Int", "The dimension that the indices run along.")
+    reductionType = prop("MLCReductionType", "``none`` to write, ``sum`` to add.")
     _named = "Scatter"
     _supports = _SUPPORTED
 
     @declare("init?(dimension: Int, reductionType: MLCReductionType)", "layerWithDimension:reductionType:")
     def _create(cls, dimension, reductionType):
+        """By the dimension that the indices run along, and ``none`` to write or ``sum`` to add."""
         if reductionType not in (MLCReductionType.none, MLCReductionType.sum):
             refuse(f"reductionType must be none or sum, got {reductionType.name}")
         return cls._layer(dimension=not_negative("dimension", dimension), reductionType=reductionType)

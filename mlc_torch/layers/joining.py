@@ -30,14 +30,15 @@ class Concatenate(nn.Module):
 
 
 class MLCConcatenationLayer(MLCLayer):
-    """One tensor out of several that agree in all dimensions but one."""
+    """Joins tensors along one dimension; they agree in all others."""
 
-    dimension = prop("Int")
+    dimension = prop("Int", "The dimension along which the tensors are joined.")
     _named = "Concat"
 
     @declare("init()", "layer")
     @declare("init(dimension: Int)", "layerWithDimension:")
     def _create(cls, dimension=1):
+        """Along dimension 1, the channels, unless told otherwise."""
         return cls._layer(dimension=not_negative("dimension", dimension))
 
     def _infer(self, sources):
@@ -86,23 +87,26 @@ class Sections(nn.Module):
 
 
 class MLCSplitLayer(MLCLayer):
-    """Several tensors out of one: equal parts, or parts of given lengths."""
+    """Cuts a tensor along one dimension into equal parts, or into parts of given lengths."""
 
-    dimension = prop("Int")
-    splitCount = prop("Int")
+    dimension = prop("Int", "The dimension that is cut.")
+    splitCount = prop("Int", "How many parts there are.")
     _named = "Split"
 
     @prop("[Int]?")
     def splitSectionLengths(self):
+        """The length of each part, or ``None`` for equal parts."""
         return None if self._lengths is None else list(self._lengths)
 
     @declare("init(splitCount: Int, dimension: Int)", "layerWithSplitCount:dimension:")
     def _create(cls, splitCount, dimension):
+        """Into ``splitCount`` equal parts."""
         not_negative("dimension", dimension)
         return cls._layer(splitCount=positive("splitCount", splitCount), dimension=dimension, lengths=None)
 
     @declare("init(splitSectionLengths lengths: [Int], dimension: Int)", "layerWithSplitSectionLengths:dimension:")
     def _of_lengths(cls, lengths, dimension):
+        """Into parts of these lengths."""
         not_negative("dimension", dimension)
         if not lengths:
             refuse("splitSectionLengths is empty; a split gives at least one part")

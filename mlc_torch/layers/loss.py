@@ -20,6 +20,18 @@ _CLASSES = f"{_SMOOTHED}, classCount: Int"
 _WEIGHT = "weight: Float) -> Self"
 _WEIGHTS = "weights: MLCTensor?) -> Self"
 
+_ABOUT = {
+    "hingeLoss": "max(0, 1 - (2·label - 1)·prediction), for labels 0 and 1.",
+    "huberLoss": "Quadratic for errors up to ``delta``, linear beyond.",
+    "log": "The log loss of probabilities; ``epsilon`` is added inside the logarithm.",
+    "meanAbsoluteError": "|prediction - label|.",
+    "meanSquaredError": "(prediction - label)².",
+    "cosineDistance": "1 minus the scalar product of predictions and labels.",
+    "sigmoidCrossEntropy": "The cross-entropy of the predictions' sigmoids; labels lie between 0 and 1.",
+    "softmaxCrossEntropy": "The cross-entropy of the predictions' softmax; labels are one-hot or probabilities.",
+    "categoricalCrossEntropy": "The cross-entropy of predictions that are probabilities already.",
+}
+
 _SMOOTHED_BY_CLASSES = (Kind.softmaxCrossEntropy, Kind.categoricalCrossEntropy)
 
 
@@ -30,91 +42,122 @@ class MLCLossLayer(MLCLayer):
     ``weights`` serve, if it has any; they are not trained.
     """
 
-    descriptor = prop("MLCLossDescriptor")
-    weights = prop("MLCTensor?")
+    descriptor = prop("MLCLossDescriptor", "Which loss, how it is reduced, and its parameters.")
+    weights = prop("MLCTensor?", "The weights of elements or samples, or ``None``.")
     _named = "Loss"
 
     @declare("init(descriptor lossDescriptor: MLCLossDescriptor)", "layerWithDescriptor:")
     @declare("init(descriptor lossDescriptor: MLCLossDescriptor, weights: MLCTensor)", "layerWithDescriptor:weights:")
     def _create(cls, lossDescriptor, weights=None):
+        """By descriptor; with weights, each element or sample counts by its own."""
         return cls._loss(lossDescriptor, weights)
 
-    @declare(f"static hingeLoss({_REDUCED}, {_WEIGHT}", "hingeLossWithReductionType:weight:", type=Kind.hinge)
-    @declare(f"static hingeLoss({_REDUCED}, {_WEIGHTS}", "hingeLossWithReductionType:weights:", type=Kind.hinge)
+    @declare(
+        f"static hingeLoss({_REDUCED}, {_WEIGHT}",
+        "hingeLossWithReductionType:weight:",
+        about=_ABOUT["hingeLoss"],
+        type=Kind.hinge,
+    )
+    @declare(
+        f"static hingeLoss({_REDUCED}, {_WEIGHTS}",
+        "hingeLossWithReductionType:weights:",
+        about=_ABOUT["hingeLoss"],
+        type=Kind.hinge,
+    )
     @declare(
         f"static huberLoss({_REDUCED}, delta: Float, {_WEIGHT}",
         "huberLossWithReductionType:delta:weight:",
+        about=_ABOUT["huberLoss"],
         type=Kind.huber,
     )
     @declare(
         f"static huberLoss({_REDUCED}, delta: Float, {_WEIGHTS}",
         "huberLossWithReductionType:delta:weights:",
+        about=_ABOUT["huberLoss"],
         type=Kind.huber,
     )
     @declare(
-        f"static log({_REDUCED}, epsilon: Float, {_WEIGHT}", "logLossWithReductionType:epsilon:weight:", type=Kind.log
+        f"static log({_REDUCED}, epsilon: Float, {_WEIGHT}",
+        "logLossWithReductionType:epsilon:weight:",
+        about=_ABOUT["log"],
+        type=Kind.log,
     )
     @declare(
-        f"static log({_REDUCED}, epsilon: Float, {_WEIGHTS}", "logLossWithReductionType:epsilon:weights:", type=Kind.log
+        f"static log({_REDUCED}, epsilon: Float, {_WEIGHTS}",
+        "logLossWithReductionType:epsilon:weights:",
+        about=_ABOUT["log"],
+        type=Kind.log,
     )
     @declare(
         f"static meanAbsoluteError({_REDUCED}, {_WEIGHT}",
         "meanAbsoluteErrorLossWithReductionType:weight:",
+        about=_ABOUT["meanAbsoluteError"],
         type=Kind.meanAbsoluteError,
     )
     @declare(
         f"static meanAbsoluteError({_REDUCED}, {_WEIGHTS}",
         "meanAbsoluteErrorLossWithReductionType:weights:",
+        about=_ABOUT["meanAbsoluteError"],
         type=Kind.meanAbsoluteError,
     )
     @declare(
         f"static meanSquaredError({_REDUCED}, {_WEIGHT}",
         "meanSquaredErrorLossWithReductionType:weight:",
+        about=_ABOUT["meanSquaredError"],
         type=Kind.meanSquaredError,
     )
     @declare(
         f"static meanSquaredError({_REDUCED}, {_WEIGHTS}",
         "meanSquaredErrorLossWithReductionType:weights:",
+        about=_ABOUT["meanSquaredError"],
         type=Kind.meanSquaredError,
     )
     @declare(
         f"static cosineDistance({_REDUCED}, {_WEIGHT}",
         "cosineDistanceLossWithReductionType:weight:",
+        about=_ABOUT["cosineDistance"],
         type=Kind.cosineDistance,
     )
     @declare(
         f"static cosineDistance({_REDUCED}, {_WEIGHTS}",
         "cosineDistanceLossWithReductionType:weights:",
+        about=_ABOUT["cosineDistance"],
         type=Kind.cosineDistance,
     )
     @declare(
         f"static sigmoidCrossEntropy({_SMOOTHED}, {_WEIGHT}",
         "sigmoidCrossEntropyLossWithReductionType:labelSmoothing:weight:",
+        about=_ABOUT["sigmoidCrossEntropy"],
         type=Kind.sigmoidCrossEntropy,
     )
     @declare(
         f"static sigmoidCrossEntropy({_SMOOTHED}, {_WEIGHTS}",
         "sigmoidCrossEntropyLossWithReductionType:labelSmoothing:weights:",
+        about=_ABOUT["sigmoidCrossEntropy"],
         type=Kind.sigmoidCrossEntropy,
     )
     @declare(
         f"static softmaxCrossEntropy({_CLASSES}, {_WEIGHT}",
         "softmaxCrossEntropyLossWithReductionType:labelSmoothing:classCount:weight:",
+        about=_ABOUT["softmaxCrossEntropy"],
         type=Kind.softmaxCrossEntropy,
     )
     @declare(
         f"static softmaxCrossEntropy({_CLASSES}, {_WEIGHTS}",
         "softmaxCrossEntropyLossWithReductionType:labelSmoothing:classCount:weights:",
+        about=_ABOUT["softmaxCrossEntropy"],
         type=Kind.softmaxCrossEntropy,
     )
     @declare(
         f"static categoricalCrossEntropy({_CLASSES}, {_WEIGHT}",
         "categoricalCrossEntropyLossWithReductionType:labelSmoothing:classCount:weight:",
+        about=_ABOUT["categoricalCrossEntropy"],
         type=Kind.categoricalCrossEntropy,
     )
     @declare(
         f"static categoricalCrossEntropy({_CLASSES}, {_WEIGHTS}",
         "categoricalCrossEntropyLossWithReductionType:labelSmoothing:classCount:weights:",
+        about=_ABOUT["categoricalCrossEntropy"],
         type=Kind.categoricalCrossEntropy,
     )
     def _of(cls, type, reductionType, weights=None, **numbers):

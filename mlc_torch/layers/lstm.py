@@ -157,17 +157,19 @@ class LSTM(nn.Module):
 class MLCLSTMLayer(MLCLayer):
     """A stack of LSTM layers with trainable weights, biases and peepholes for every gate."""
 
-    descriptor = prop("MLCLSTMDescriptor")
-    inputWeights = list_prop("[MLCTensor]")
-    hiddenWeights = list_prop("[MLCTensor]")
-    peepholeWeights = list_prop("[MLCTensor]?")
-    biases = list_prop("[MLCTensor]?")
-    gateActivations = list_prop("[MLCActivationDescriptor]")
-    outputResultActivation = prop("MLCActivationDescriptor")
-    inputWeightsParameters = list_prop("[MLCTensorParameter]")
-    hiddenWeightsParameters = list_prop("[MLCTensorParameter]")
-    peepholeWeightsParameters = list_prop("[MLCTensorParameter]?")
-    biasesParameters = list_prop("[MLCTensorParameter]?")
+    descriptor = prop("MLCLSTMDescriptor", "Sizes and switches.")
+    inputWeights = list_prop("[MLCTensor]", "What the gates multiply the source with.")
+    hiddenWeights = list_prop("[MLCTensor]", "What the gates multiply the previous hidden state with.")
+    peepholeWeights = list_prop("[MLCTensor]?", "What the gates multiply the cell state with, or ``None``.")
+    biases = list_prop("[MLCTensor]?", "The biases of the gates, or ``None``.")
+    gateActivations = list_prop("[MLCActivationDescriptor]", "The activation functions of the gates i, f, g, o.")
+    outputResultActivation = prop(
+        "MLCActivationDescriptor", "The activation function of the cell state on its way to the output."
+    )
+    inputWeightsParameters = list_prop("[MLCTensorParameter]", "The input weights as parameters.")
+    hiddenWeightsParameters = list_prop("[MLCTensorParameter]", "The hidden weights as parameters.")
+    peepholeWeightsParameters = list_prop("[MLCTensorParameter]?", "The peephole weights as parameters, or ``None``.")
+    biasesParameters = list_prop("[MLCTensorParameter]?", "The biases as parameters, or ``None``.")
     _named = "LSTM"
 
     @declare(f"init?({_WEIGHTS}, biases: [MLCTensor]?)", "layerWithDescriptor:inputWeights:hiddenWeights:biases:")
@@ -190,6 +192,7 @@ class MLCLSTMLayer(MLCLayer):
         gateActivations=None,
         outputResultActivation=None,
     ):
+        """Each list holds one tensor per gate (i, f, g, o), layer by layer, then the same for the backward direction."""
         d, hidden = descriptor, descriptor.hiddenSize
         every_gate = range(_directions(d) * d.layerCount * _GATES)
         vectors = [hidden for _ in every_gate]

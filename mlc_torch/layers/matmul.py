@@ -26,13 +26,14 @@ class MatMul(nn.Module):
 
 
 class MLCMatMulLayer(MLCLayer):
-    """The product of two matrices, or of two stacks of them."""
+    """The product of two matrices, or of two stacks of matrices."""
 
-    descriptor = prop("MLCMatMulDescriptor")
+    descriptor = prop("MLCMatMulDescriptor", "The scale, and which factors are transposed.")
     _named = "MatMul"
 
     @declare("init?(descriptor: MLCMatMulDescriptor)", "layerWithDescriptor:")
     def _create(cls, descriptor):
+        """By descriptor."""
         return cls._layer(descriptor=descriptor)
 
     def _infer(self, sources):

@@ -24,17 +24,20 @@ _AFFINE = "beta: MLCTensor?, gamma: MLCTensor?, varianceEpsilon: Float"
 
 
 class MLCBatchNormalizationLayer(MLCLayer):
-    """Normalizes each channel over the batch; mean and variance change in training and serve in inference."""
+    """Normalizes each channel over the batch.
 
-    featureChannelCount = prop("Int")
-    mean = prop("MLCTensor")
-    variance = prop("MLCTensor")
-    beta = prop("MLCTensor?")
-    gamma = prop("MLCTensor?")
-    betaParameter = prop("MLCTensorParameter?")
-    gammaParameter = prop("MLCTensorParameter?")
-    varianceEpsilon = prop("Float")
-    momentum = prop("Float")
+    Mean and variance are collected in training and used in inference.
+    """
+
+    featureChannelCount = prop("Int", "How many channels the source has.")
+    mean = prop("MLCTensor", "The running mean of each channel.")
+    variance = prop("MLCTensor", "The running variance of each channel.")
+    beta = prop("MLCTensor?", "What is added after normalizing, or ``None``.")
+    gamma = prop("MLCTensor?", "What normalized values are multiplied by, or ``None``.")
+    betaParameter = prop("MLCTensorParameter?", "``beta`` as a parameter, or ``None``.")
+    gammaParameter = prop("MLCTensorParameter?", "``gamma`` as a parameter, or ``None``.")
+    varianceEpsilon = prop("Float", "What is added to the variance before its root is taken.")
+    momentum = prop("Float", "How much of the old statistics a training step keeps.")
     _named = "BatchNorm"
 
     @declare(
@@ -46,6 +49,7 @@ class MLCBatchNormalizationLayer(MLCLayer):
         "layerWithFeatureChannelCount:mean:variance:beta:gamma:varianceEpsilon:momentum:",
     )
     def _create(cls, featureChannelCount, mean, variance, beta, gamma, varianceEpsilon, momentum=MOMENTUM):
+        """One mean, variance, beta and gamma per channel; beta and gamma may be ``None``."""
         return _with_statistics(cls, featureChannelCount, mean, variance, beta, gamma, varianceEpsilon, momentum)
 
     def _infer(self, sources):
@@ -56,17 +60,17 @@ class MLCBatchNormalizationLayer(MLCLayer):
 
 
 class MLCInstanceNormalizationLayer(MLCLayer):
-    """Normalizes each channel of each sample; stored statistics, where given, serve in inference."""
+    """Normalizes each channel of each sample by itself; stored statistics, where given, are used in inference."""
 
-    featureChannelCount = prop("Int")
-    mean = prop("MLCTensor?")
-    variance = prop("MLCTensor?")
-    beta = prop("MLCTensor?")
-    gamma = prop("MLCTensor?")
-    betaParameter = prop("MLCTensorParameter?")
-    gammaParameter = prop("MLCTensorParameter?")
-    varianceEpsilon = prop("Float")
-    momentum = prop("Float")
+    featureChannelCount = prop("Int", "How many channels the source has.")
+    mean = prop("MLCTensor?", "The running mean of each channel, or ``None``.")
+    variance = prop("MLCTensor?", "The running variance of each channel, or ``None``.")
+    beta = prop("MLCTensor?", "What is added after normalizing, or ``None``.")
+    gamma = prop("MLCTensor?", "What normalized values are multiplied by, or ``None``.")
+    betaParameter = prop("MLCTensorParameter?", "``beta`` as a parameter, or ``None``.")
+    gammaParameter = prop("MLCTensorParameter?", "``gamma`` as a parameter, or ``None``.")
+    varianceEpsilon = prop("Float", "What is added to the variance before its root is taken.")
+    momentum = prop("Float", "How much of the old statistics a training step keeps.")
     _named = "InstanceNorm"
 
     @declare(f"init?({_CHANNELS}, {_AFFINE})", "layerWithFeatureChannelCount:beta:gamma:varianceEpsilon:")
@@ -79,6 +83,7 @@ class MLCInstanceNormalizationLayer(MLCLayer):
         "layerWithFeatureChannelCount:mean:variance:beta:gamma:varianceEpsilon:momentum:",
     )
     def _create(cls, featureChannelCount, beta, gamma, varianceEpsilon, momentum=MOMENTUM, mean=None, variance=None):
+        """Beta and gamma, one number per channel, may be ``None``; so may the statistics."""
         return _with_statistics(cls, featureChannelCount, mean, variance, beta, gamma, varianceEpsilon, momentum)
 
     def _infer(self, sources):
@@ -91,13 +96,13 @@ class MLCInstanceNormalizationLayer(MLCLayer):
 class MLCGroupNormalizationLayer(MLCLayer):
     """Normalizes groups of neighbouring channels of each sample."""
 
-    featureChannelCount = prop("Int")
-    groupCount = prop("Int")
-    beta = prop("MLCTensor?")
-    gamma = prop("MLCTensor?")
-    betaParameter = prop("MLCTensorParameter?")
-    gammaParameter = prop("MLCTensorParameter?")
-    varianceEpsilon = prop("Float")
+    featureChannelCount = prop("Int", "How many channels the source has.")
+    groupCount = prop("Int", "How many groups the channels are divided into.")
+    beta = prop("MLCTensor?", "What is added after normalizing, or ``None``.")
+    gamma = prop("MLCTensor?", "What normalized values are multiplied by, or ``None``.")
+    betaParameter = prop("MLCTensorParameter?", "``beta`` as a parameter, or ``None``.")
+    gammaParameter = prop("MLCTensorParameter?", "``gamma`` as a parameter, or ``None``.")
+    varianceEpsilon = prop("Float", "What is added to the variance before its root is taken.")
     _named = "GroupNorm"
 
     @declare(
@@ -105,6 +110,7 @@ class MLCGroupNormalizationLayer(MLCLayer):
         "layerWithFeatureChannelCount:groupCount:beta:gamma:varianceEpsilon:",
     )
     def _create(cls, featureChannelCount, groupCount, beta, gamma, varianceEpsilon):
+        """``groupCount`` must divide the channels; beta and gamma may be ``None``."""
         channels = positive("featureChannelCount", featureChannelCount)
         if channels % positive("groupCount", groupCount):
             refuse(f"groupCount must divide the {channels} channels, got {groupCount}")
@@ -125,19 +131,21 @@ class MLCGroupNormalizationLayer(MLCLayer):
 class MLCLayerNormalizationLayer(MLCLayer):
     """Normalizes each sample over its last dimensions, ``normalizedShape``."""
 
-    beta = prop("MLCTensor?")
-    gamma = prop("MLCTensor?")
-    betaParameter = prop("MLCTensorParameter?")
-    gammaParameter = prop("MLCTensorParameter?")
-    varianceEpsilon = prop("Float")
+    beta = prop("MLCTensor?", "What is added after normalizing, or ``None``.")
+    gamma = prop("MLCTensor?", "What normalized values are multiplied by, or ``None``.")
+    betaParameter = prop("MLCTensorParameter?", "``beta`` as a parameter, or ``None``.")
+    gammaParameter = prop("MLCTensorParameter?", "``gamma`` as a parameter, or ``None``.")
+    varianceEpsilon = prop("Float", "What is added to the variance before its root is taken.")
     _named = "LayerNorm"
 
     @prop("[Int]")
     def normalizedShape(self):
+        """The sizes of the dimensions that are normalized together."""
         return list(self._normalizedShape)
 
     @declare(f"init?(normalizedShape: [Int], {_AFFINE})", "layerWithNormalizedShape:beta:gamma:varianceEpsilon:")
     def _create(cls, normalizedShape, beta, gamma, varianceEpsilon):
+        """Beta and gamma have the normalized shape, or are ``None``."""
         shape = tuple(normalizedShape)
         if not 1 <= len(shape) <= 3:
             refuse(

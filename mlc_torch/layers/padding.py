@@ -61,22 +61,36 @@ def _mirrored(x: torch.Tensor, dim: int, before: int, after: int) -> torch.Tenso
 
 
 class MLCPaddingLayer(MLCLayer):
-    """A padded image. Sizes are one for all sides, two for left and right, or four for top, bottom, left and right."""
+    """Adds a border around images: zeros, a constant, or a reflection of the image.
 
-    paddingType = prop("MLCPaddingType")
-    paddingLeft = prop("Int")
-    paddingRight = prop("Int")
-    paddingTop = prop("Int")
-    paddingBottom = prop("Int")
-    constantValue = prop("Float")
+    Sizes are one for all sides, two for left and right, or four for top, bottom, left and right.
+    """
+
+    paddingType = prop("MLCPaddingType", "What the border is filled with.")
+    paddingLeft = prop("Int", "Columns added at the left.")
+    paddingRight = prop("Int", "Columns added at the right.")
+    paddingTop = prop("Int", "Rows added at the top.")
+    paddingBottom = prop("Int", "Rows added at the bottom.")
+    constantValue = prop("Float", "The number that a constant border holds.")
     _named = "Padding"
 
-    @declare("init(zeroPadding padding: [Int])", "layerWithZeroPadding:", type=Kind.zero)
-    @declare("init(reflectionPadding padding: [Int])", "layerWithReflectionPadding:", type=Kind.reflect)
-    @declare("init(symmetricPadding padding: [Int])", "layerWithSymmetricPadding:", type=Kind.symmetric)
+    @declare("init(zeroPadding padding: [Int])", "layerWithZeroPadding:", about="A border of zeros.", type=Kind.zero)
+    @declare(
+        "init(reflectionPadding padding: [Int])",
+        "layerWithReflectionPadding:",
+        about="The image mirrored at its edge, without the edge itself.",
+        type=Kind.reflect,
+    )
+    @declare(
+        "init(symmetricPadding padding: [Int])",
+        "layerWithSymmetricPadding:",
+        about="The image mirrored at its edge, the edge included.",
+        type=Kind.symmetric,
+    )
     @declare(
         "init(constantPadding padding: [Int], constantValue: Float)",
         "layerWithConstantPadding:constantValue:",
+        about="A border of one number.",
         type=Kind.constant,
     )
     def _create(cls, type, padding, constantValue=0.0):

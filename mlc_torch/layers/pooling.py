@@ -74,13 +74,14 @@ class L2NormPool2d(Pool2d):
 
 
 class MLCPoolingLayer(MLCLayer):
-    """Each channel of an image, window by window."""
+    """Reduces each window of an image to its maximum, average or L2 norm, channel by channel."""
 
-    descriptor = prop("MLCPoolingDescriptor")
+    descriptor = prop("MLCPoolingDescriptor", "The window, and what is taken from it.")
     _named = "Pooling"
 
     @declare("init(descriptor: MLCPoolingDescriptor)", "layerWithDescriptor:")
     def _create(cls, descriptor):
+        """By descriptor."""
         if not descriptor.poolingType:
             refuse("the descriptor has no pooling type; make it with a type, a kernel and strides")
         return cls._layer(descriptor=descriptor)

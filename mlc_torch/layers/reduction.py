@@ -139,11 +139,12 @@ _RESULT = {
 class MLCReductionLayer(MLCLayer):
     """A sum, mean, extreme, position, norm, "any" or "all" over some dimensions, each of which stays with size 1."""
 
-    reductionType = prop("MLCReductionType")
+    reductionType = prop("MLCReductionType", "What is computed over the dimensions.")
     _named = "Reduction"
 
     @prop("[Int]")
     def dimensions(self):
+        """The dimensions that are reduced."""
         return list(self._dimensions)
 
     @prop("Int")
@@ -153,10 +154,12 @@ class MLCReductionLayer(MLCLayer):
 
     @declare("init?(reductionType: MLCReductionType, dimension: Int)", "layerWithReductionType:dimension:")
     def _along(cls, reductionType, dimension):
+        """Over one dimension."""
         return cls._create(reductionType, [dimension])
 
     @declare("init?(reductionType: MLCReductionType, dimensions: [Int])", "layerWithReductionType:dimensions:")
     def _create(cls, reductionType, dimensions):
+        """Over several dimensions."""
         if reductionType not in MODULES:
             refuse(f"reductionType {reductionType.name} reduces nothing; use {', '.join(k.name for k in MODULES)}")
         if not dimensions:

@@ -18,13 +18,17 @@ class Select(nn.Module):
 
 
 class MLCSelectionLayer(MLCLayer):
-    """Takes the sources [condition, x, y]; all three broadcast, so that a condition may choose whole rows."""
+    """Picks each element from x where a condition is true, and from y elsewhere.
+
+    Its sources are [condition, x, y]; all three broadcast.
+    """
 
     _named = "Selection"
     _supports = frozenset({MLCDataType.float32, MLCDataType.boolean})
 
     @declare("init()", "layer")
     def _create(cls):
+        """It has no settings."""
         return cls._layer()
 
     def _infer(self, sources):

@@ -37,17 +37,19 @@ class Reshape(nn.Module):
 
 
 class MLCReshapeLayer(MLCLayer):
-    """The same elements in another shape. One dimension may be -1: it takes what the others leave."""
+    """Gives the same elements another shape. One dimension may be -1: it takes what the others leave."""
 
     _named = "Reshape"
 
     @prop("[Int]")
     def shape(self):
+        """The new shape."""
         return list(self._shape)
 
     @declare("init?(shape: [Int])", "layerWithShape:")
     def _create(cls, shape):
         # A descriptor of the shape, with 1 for the one unknown dimension, refuses what is no shape.
+        """By the new shape."""
         if shape.count(-1) > 1:
             refuse(f"shape may hold -1 once, got {shape}")
         described([1 if size == -1 else size for size in shape], MLCDataType.boolean)
@@ -100,16 +102,18 @@ class Permute(nn.Module):
 
 
 class MLCTransposeLayer(MLCLayer):
-    """Another order of the dimensions; the first, the batch, may move too (evidence.md C27)."""
+    """Reorders the dimensions; the first, the batch, may move too (evidence.md C27)."""
 
     _named = "Transpose"
 
     @prop("[Int]")
     def dimensions(self):
+        """The old position of each new dimension."""
         return list(self._dimensions)
 
     @declare("init?(dimensions: [Int])", "layerWithDimensions:")
     def _create(cls, dimensions):
+        """By the old position of each new dimension."""
         if not dimensions or sorted(dimensions) != list(range(len(dimensions))):
             refuse(f"dimensions must name each of 0, 1, 2, ... once, got {dimensions}")
         return cls._layer(dimensions=tuple(dimensions))
@@ -139,24 +143,28 @@ class Slice(nn.Module):
 
 
 class MLCSliceLayer(MLCLayer):
-    """A part of a tensor; the number of dimensions stays."""
+    """Cuts a part out of a tensor; the number of dimensions stays."""
 
     _named = "Slice"
 
     @prop("[Int]")
     def start(self):
+        """The first index of each dimension."""
         return list(self._start)
 
     @prop("[Int]")
     def end(self):
+        """The index after the last, for each dimension."""
         return list(self._end)
 
     @prop("[Int]?")
     def stride(self):
+        """The distance between elements that are taken, for each dimension; ``None`` for 1."""
         return None if self._stride is None else list(self._stride)
 
     @declare("init?(start: [Int], end: [Int], stride: [Int]?)", "sliceLayerWithStart:end:stride:")
     def _create(cls, start, end, stride):
+        """From ``start`` up to, not including, ``end``, every ``stride``-th element, for each dimension."""
         steps = [1] * len(start) if stride is None else stride
         if not len(start) == len(end) == len(steps) > 0:
             refuse(f"start, end and stride must be equally long and not empty, got {start}, {end} and {stride}")

@@ -17,13 +17,14 @@ MODULES: dict[MLCSoftmaxOperation, type[nn.Module]] = {
 class MLCSoftmaxLayer(MLCLayer):
     """e^x / Σ e^x along a dimension, or the logarithm of that; the result has the source's shape and type."""
 
-    operation = prop("MLCSoftmaxOperation")
-    dimension = prop("Int")
+    operation = prop("MLCSoftmaxOperation", "Softmax or its logarithm.")
+    dimension = prop("Int", "The dimension whose elements add up to 1.")
     _named = "Softmax"
 
     @declare("init(operation: MLCSoftmaxOperation)", "layerWithOperation:")
     @declare("init(operation: MLCSoftmaxOperation, dimension: Int)", "layerWithOperation:dimension:")
     def _create(cls, operation, dimension=1):
+        """Along dimension 1, the channels, unless told otherwise."""
         return cls._layer(operation=operation, dimension=dimension)
 
     def _infer(self, sources):

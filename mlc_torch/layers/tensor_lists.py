@@ -12,9 +12,9 @@ from mlc_torch.spelling import prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter
 
 
-def list_prop(type_: str) -> Any:
+def list_prop(type_: str, about: str) -> Any:
     """A property that hands out a fresh list of what is stored under its name, or ``None``."""
-    made = prop(type_)
+    made = prop(type_, about)
 
     def read(self: Any) -> list[Any] | None:
         stored = self.__dict__.get(made.stored)

@@ -67,14 +67,15 @@ def _stretched(x: torch.Tensor, dim: int, new: int) -> torch.Tensor:
 
 
 class MLCUpsampleLayer(MLCLayer):
-    """An image brought to ``shape``: [height, width], or [width] alone."""
+    """Enlarges images to ``shape``: [height, width], or [width] alone."""
 
-    sampleMode = prop("MLCSampleMode")
-    alignsCorners = prop("Bool")
+    sampleMode = prop("MLCSampleMode", "To the nearest pixel, or linear between pixels.")
+    alignsCorners = prop("Bool", "Whether linear sampling puts the corner pixels of source and result on each other.")
     _named = "Upsampling"
 
     @prop("[Int]")
     def shape(self):
+        """The size of the result."""
         return list(self._shape)
 
     @declare("init?(shape: [Int])", "layerWithShape:")
@@ -83,6 +84,7 @@ class MLCUpsampleLayer(MLCLayer):
         "layerWithShape:sampleMode:alignsCorners:",
     )
     def _create(cls, shape, sampleMode=MLCSampleMode.nearest, alignsCorners=False):
+        """To the nearest pixel unless linear sampling is asked for."""
         if len(shape) not in (1, 2):
             refuse(f"shape must be [width] or [height, width], got {shape}")
         for size in shape:

@@ -101,10 +101,11 @@ def anchor_boxes(descriptor: MLCYOLOLossDescriptor) -> list[tuple[float, float]]
 class MLCYOLOLossLayer(MLCLossLayer, inherits_initializers=False):
     """The YOLO loss of predictions and labels: one value for each sample, which add up to the batch's loss."""
 
-    yoloLossDescriptor = prop("MLCYOLOLossDescriptor")
+    yoloLossDescriptor = prop("MLCYOLOLossDescriptor", "Anchor boxes and scales.")
 
     @declare("init(descriptor lossDescriptor: MLCYOLOLossDescriptor)", "layerWithDescriptor:")
     def _create(cls, lossDescriptor):
+        """By descriptor."""
         for box in anchor_boxes(lossDescriptor):
             if not all(0 < side < math.inf for side in box):
                 refuse(f"anchorBoxes must have positive widths and heights, got {box}")

@@ -15,11 +15,11 @@ _BETAS = "beta1: Float, beta2: Float, epsilon: Float"
 class _Adam(MLCOptimizer):
     """m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·√(1-β2^t)/(1-β1^t) · m/(√v + ε)."""
 
-    beta1 = prop("Float")
-    beta2 = prop("Float")
-    epsilon = prop("Float")
-    usesAMSGrad = prop("Bool")
-    timeStep = prop("Int")
+    beta1 = prop("Float", "How much of the old mean of the gradients an update keeps.")
+    beta2 = prop("Float", "How much of the old mean of the squared gradients an update keeps.")
+    epsilon = prop("Float", "What is added to the root before dividing by it.")
+    usesAMSGrad = prop("Bool", "Whether the largest mean of the squares so far is used, as AMSGrad does.")
+    timeStep = prop("Int", "The number of the next update, which the bias correction depends on; the first is 1.")
 
     @classmethod
     def _new(cls, descriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep):
@@ -66,7 +66,7 @@ class _Adam(MLCOptimizer):
 
 
 class MLCAdamOptimizer(_Adam):
-    """Adam; L2 regularization joins the gradient."""
+    """The Adam optimizer; L2 regularization is added to the gradient."""
 
     @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(f"init({DESCRIPTOR}, {_BETAS}, timeStep: Int)", "optimizerWithDescriptor:beta1:beta2:epsilon:timeStep:")
@@ -75,11 +75,12 @@ class MLCAdamOptimizer(_Adam):
         "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",
     )
     def _create(cls, optimizerDescriptor, beta1=0.9, beta2=0.999, epsilon=1e-8, usesAMSGrad=False, timeStep=1):
+        """The betas are 0.9 and 0.999, epsilon is 1e-8 and updates count from 1, unless given."""
         return cls._new(optimizerDescriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep)
 
 
 class MLCAdamWOptimizer(_Adam):
-    """Adam with decoupled decay: L2 regularization shrinks the weights, w -= lr·scale·w, before the step."""
+    """The AdamW optimizer: L2 regularization shrinks the weights, w -= lr·scale·w, before the step."""
 
     decouples_decay = True
 
@@ -89,4 +90,5 @@ class MLCAdamWOptimizer(_Adam):
         "optimizerWithDescriptor:beta1:beta2:epsilon:usesAMSGrad:timeStep:",
     )
     def _create(cls, optimizerDescriptor, beta1=0.9, beta2=0.999, epsilon=1e-8, usesAMSGrad=False, timeStep=1):
+        """The betas are 0.9 and 0.999, epsilon is 1e-8 and updates count from 1, unless given."""
         return cls._new(optimizerDescriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep)

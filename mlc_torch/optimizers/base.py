@@ -21,24 +21,26 @@ _LIVE = ("_learningRate", "_timeStep")
 
 
 class MLCOptimizer(MLCObject):
-    """The settings of a descriptor; the learning rate and the clipping switch may change between updates."""
+    """The base class of the optimizers. The learning rate and the clipping switch may change between updates."""
 
-    learningRate = prop("Float", settable=True)
+    learningRate = prop("Float", "The size of a step.", settable=True)
 
     @learningRate.writes
     def _set_learning_rate(self, learningRate):
         warn_unless_finite(learningRate)
         self.__dict__["_learningRate"] = learningRate
 
-    gradientRescale = prop("Float")
-    appliesGradientClipping = prop("Bool", settable=True)
-    gradientClippingType = prop("MLCGradientClippingType")
-    gradientClipMax = prop("Float")
-    gradientClipMin = prop("Float")
-    maximumClippingNorm = prop("Float")
-    customGlobalNorm = prop("Float")
-    regularizationType = prop("MLCRegularizationType")
-    regularizationScale = prop("Float")
+    gradientRescale = prop("Float", "A number that gradients are multiplied by, after clipping.")
+    appliesGradientClipping = prop("Bool", "Whether gradients are clipped.", settable=True)
+    gradientClippingType = prop(
+        "MLCGradientClippingType", "By value, by the norm of each gradient, or by the norm of all of them."
+    )
+    gradientClipMax = prop("Float", "The largest value a gradient keeps when clipped by value.")
+    gradientClipMin = prop("Float", "The smallest value a gradient keeps when clipped by value.")
+    maximumClippingNorm = prop("Float", "The norm that gradients are scaled down to when clipped by a norm.")
+    customGlobalNorm = prop("Float", "A norm to use instead of the one of all gradients; 0 to compute it.")
+    regularizationType = prop("MLCRegularizationType", "L1, L2 or none.")
+    regularizationScale = prop("Float", "How strong the regularization is.")
 
     replayable: ClassVar[bool] = True
     """Whether an update is the same work each time, so that a device may record and replay it."""

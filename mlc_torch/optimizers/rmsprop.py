@@ -10,12 +10,15 @@ from mlc_torch.torch_private import Tensors, foreach
 
 
 class MLCRMSPropOptimizer(MLCOptimizer):
-    """n = α·n + (1-α)·g²; centered: a = α·a + (1-α)·g, n̂ = n - a²; Δ = μ·Δ - lr·g/(√n̂ + ε); w += Δ."""
+    """The RMSProp optimizer, with momentum and centering if wanted.
 
-    momentumScale = prop("Float")
-    alpha = prop("Float")
-    epsilon = prop("Float")
-    isCentered = prop("Bool")
+    n = α·n + (1-α)·g²; centered: a = α·a + (1-α)·g, n̂ = n - a²; Δ = μ·Δ - lr·g/(√n̂ + ε); w += Δ.
+    """
+
+    momentumScale = prop("Float", "How much of the last step joins the next.")
+    alpha = prop("Float", "How much of the old mean of the squared gradients an update keeps.")
+    epsilon = prop("Float", "What is added to the root before dividing by it.")
+    isCentered = prop("Bool", "Whether the mean of the gradients is subtracted from the mean of their squares.")
 
     @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(
@@ -23,6 +26,7 @@ class MLCRMSPropOptimizer(MLCOptimizer):
         "optimizerWithDescriptor:momentumScale:alpha:epsilon:isCentered:",
     )
     def _create(cls, optimizerDescriptor, momentumScale=0.0, alpha=0.99, epsilon=1e-8, isCentered=False):
+        """Momentum is 0, alpha 0.99 and epsilon 1e-8, without centering, unless given."""
         return cls._with(
             optimizerDescriptor,
             momentumScale=momentumScale,

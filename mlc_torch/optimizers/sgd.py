@@ -10,13 +10,13 @@ from mlc_torch.torch_private import Tensors, foreach, fused_sgd_
 
 
 class MLCSGDOptimizer(MLCOptimizer):
-    """w -= lr·g; with momentum m = μ·m + lr·g, w -= m; Nesterov: m = μ·m + g, w -= lr·(g + μ·m).
+    """Stochastic gradient descent, with momentum or Nesterov momentum if wanted.
 
-    The learning rate stands inside the accumulator, so that steps already accumulated keep the rate they were made with.
+    w -= lr·g; with momentum m = μ·m + lr·g, w -= m; Nesterov: m = μ·m + g, w -= lr·(g + μ·m).
     """
 
-    momentumScale = prop("Float")
-    usesNesterovMomentum = prop("Bool")
+    momentumScale = prop("Float", "How much of the last step joins the next.")
+    usesNesterovMomentum = prop("Bool", "Whether the momentum is Nesterov's.")
 
     @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(
@@ -28,6 +28,7 @@ class MLCSGDOptimizer(MLCOptimizer):
         "optimizerWithDescriptor:momentumScale:usesNestrovMomentum:",
     )
     def _create(cls, optimizerDescriptor, momentumScale=0.0, usesNesterovMomentum=False):
+        """Without momentum unless given."""
         return cls._with(optimizerDescriptor, momentumScale=momentumScale, usesNesterovMomentum=usesNesterovMomentum)
 
     def state_names(self) -> list[str]:

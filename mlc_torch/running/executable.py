@@ -141,6 +141,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
 
     @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:", nil=("outputs",))
     def _add_outputs(self, outputs):
+        """Name the tensors that are to be readable after a run, in addition to the result."""
         with self._lock.held():
             self._declared.outputs |= {name: t._cell for name, t in (outputs or {}).items()}
             self._changed()

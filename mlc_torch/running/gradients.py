@@ -74,10 +74,12 @@ class GradientGraph(ExecutableGraph):
 
     @declare("sourceGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceGradientTensorsForLayer:")
     def _source_gradients(self, layer):
+        """The gradients of a layer's sources, which ``executeGradient`` fills."""
         return self._gradients_at(layer, lambda node: node.sources)
 
     @declare("resultGradientTensors(for layer: MLCLayer) -> [MLCTensor]", "resultGradientTensorsForLayer:")
     def _result_gradients(self, layer):
+        """The gradients of a layer's results, which ``executeGradient`` fills."""
         return self._gradients_at(layer, lambda node: node.results)
 
     def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[TensorState]]) -> list[MLCTensor]:
@@ -102,7 +104,7 @@ class GradientGraph(ExecutableGraph):
 
     @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
     def _add_outputs(self, outputs):
-        """A gradient tensor of this graph among them is filled by every gradient phase from now on."""
+        """Name tensors that are to be readable after a run; gradient tensors among them are filled by every gradient phase."""
         with self._lock.held():
             for tensor in outputs.values():
                 if tensor._cell.gradient_of is not None:
@@ -120,6 +122,17 @@ class GradientGraph(ExecutableGraph):
             value = self._gradient_value(cell, session)
             if value is not None:
                 tensor._cell.publish(value, self._device)
+
+    def _show_gradients(self, session: Session) -> None:
+        """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there."""
+        recorded = session.plan.device.type == "cuda"  # the next pass writes into the same memory
+        for place, parameter in self._steering.given:
+            gradient = session.gradients[place]
+            if gradient is None:
+                parameter.grad = None
+                continue
+            seen = gradient.detach().view(parameter.shape)
+            parameter.grad = seen.clone() if recorded else seen
 
     def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""

@@ -29,6 +29,7 @@ class MLCInferenceGraph(ExecutableGraph):
 
     @declare("init(graphObjects: [MLCGraph])", "graphWithGraphObjects:")
     def _create(cls, graphObjects):
+        """An inference graph over the layers of these graphs."""
         return cls._over(graphObjects)
 
     @declare(f"addInputs(_ inputs: {TENSORS}) -> Bool", "addInputs:", nil=("inputs",))
@@ -38,6 +39,7 @@ class MLCInferenceGraph(ExecutableGraph):
         nil=("inputs",),
     )
     def _add_inputs(self, inputs, lossLabels=None, lossLabelWeights=None):
+        """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
         return self._declare_inputs(inputs or {}, lossLabels, lossLabelWeights)
 
     @declare("link(with graphs: [MLCInferenceGraph]) -> Bool", "linkWithGraphs:")
@@ -78,7 +80,7 @@ class MLCInferenceGraph(ExecutableGraph):
         lossLabelsData=None,
         lossLabelWeightsData=None,
     ):
-        """Run the layers on the data given; the handler gets the last result."""
+        """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
         data = (inputsData, lossLabelsData, lossLabelWeightsData)
         request = Request(called_as, options._value_, completionHandler, batchSize, data, outputsData)
         return travel(self, request, self._infer)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from torch import nn
+
 from mlc_torch.engine.plan import Hook
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
@@ -76,6 +78,8 @@ class GradientState:
     """Gradient tensors that the next gradient phase fills, with the tensor that it is the gradient of: those that were
     handed out before there was a gradient, as long as somebody holds them, and those that are outputs."""
     hooks: list[tuple[TensorState, Hook]] = field(default_factory=list)
+    given: list[tuple[int, nn.Parameter]] = field(default_factory=list)
+    """Parameters of modules that the program made itself, with the place of their gradient among the plan's."""
 
 
 @dataclass(slots=True)

@@ -40,7 +40,7 @@ class TrainableGraph(GradientGraph):
     _trains = True
     _optimizer: MLCOptimizer | None
     _lossLayer: MLCLayer | None
-    optimizer = prop("MLCOptimizer?")
+    optimizer = prop("MLCOptimizer?", "The optimizer, or ``None``.")
 
     @declare(
         "init(graphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer?)",
@@ -48,6 +48,7 @@ class TrainableGraph(GradientGraph):
     )
     @objc_only("+ trainingGraphWithGraphObjects: [MLCGraph], lossLayer: MLCLayer?, optimizer: MLCOptimizer? -> Self")
     def _create(cls, graphObjects, lossLayer, optimizer):
+        """A training graph over the layers of these graphs; loss layer and optimizer may be ``None``."""
         if optimizer is not None:
             _check_rule(optimizer)
         made = cls._over(graphObjects, lossLayer=lossLayer, optimizer=optimizer, steering=GradientState())
@@ -92,6 +93,7 @@ class TrainableGraph(GradientGraph):
         "addInputs:lossLabels:lossLabelWeights:",
     )
     def _add_inputs(self, inputs, lossLabels, lossLabelWeights=None):
+        """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
         return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
 
     @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
@@ -107,6 +109,7 @@ class TrainableGraph(GradientGraph):
         "bindOptimizerData:deviceData:withTensor:",
     )
     def _bind_optimizer_data(self, data, deviceData, tensor):
+        """Give the optimizer the memory that holds its state for a tensor."""
         self._raise_late_failure()
         if self._compiled is None or self._optimizer is None:
             return tensor._bind_optimizer(data, deviceData)  # compile looks at how many there are
@@ -207,6 +210,9 @@ class TrainableGraph(GradientGraph):
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         if variant is _PREDICT:
             return
+        own = {id(u.torch) for layer in unique_layers(nodes) if layer._module_is_given for u in layer.parameter_uses}
+        trained = enumerate(session.plan.trained)
+        self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
         learns = self._optimizer is None or self._learns(session, nodes)
         warn_untrained(self._runs.warned, nodes, self._declared.outputs, learns)
         warn_unread(self._runs.warned, nodes, self._declared.fed())

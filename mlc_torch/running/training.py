@@ -11,6 +11,7 @@ from mlc_torch.nodes.feeding import take
 from mlc_torch.refusals import refuse
 from mlc_torch.running.asynchronous import awaited
 from mlc_torch.running.completion import Targets
+from mlc_torch.running.fit import FittingGraph
 from mlc_torch.running.planner import updatable
 from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Request
 from mlc_torch.running.results import output_targets, publish
@@ -31,7 +32,7 @@ _WHOLE, _PREDICT = Variant.whole, Variant.predict
 Outcome = tuple[TensorState | None, Targets]
 
 
-class MLCTrainingGraph(TrainableGraph):
+class MLCTrainingGraph(FittingGraph, TrainableGraph):
     """Trains the parameters of the layers of its graph objects, and its own."""
 
     # All phases in one call
@@ -200,6 +201,8 @@ class MLCTrainingGraph(TrainableGraph):
         )
         runs.active = session
         session.gradient(injected)
+        if self._steering.given:
+            self._show_gradients(session)
         if self._steering.pending:
             self._fill_gradient_tensors(session)
         return None, targets

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mlc_torch.extras import install
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.nodes.node import Node
 from mlc_torch.seeing import picture_dot, picture_svg
@@ -14,7 +15,7 @@ from mlc_torch.tensor import TensorState
 
 _LONGEST = 34
 RENDERED = ("svg", "png", "pdf")
-_WAYS_OUT = "install Graphviz (https://graphviz.org), or the pure-Python layout: pip install 'mlc_torch[viz]'"
+_WAYS_OUT = f"install Graphviz (https://graphviz.org), or the pure-Python layout: {install('viz')}"
 
 
 def picture_of(graph: GraphFacts) -> Picture:

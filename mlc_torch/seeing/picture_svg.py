@@ -9,6 +9,7 @@ from html import escape
 from itertools import pairwise
 from typing import Any
 
+from mlc_torch.extras import install
 from mlc_torch.seeing.boxes import Box, Edge, Picture
 from mlc_torch.seeing.picture_dot import FAINT, FILL, FLOW, INK, LINE, printable
 
@@ -32,7 +33,7 @@ def png(picture: Picture) -> bytes:
     try:
         import resvg_py
     except ImportError as error:
-        raise RuntimeError("a .png needs Graphviz or resvg_py: pip install 'mlc_torch[viz]'") from error
+        raise RuntimeError(f"a .png needs Graphviz or resvg_py: {install('viz')}") from error
     return bytes(resvg_py.svg_to_bytes(svg_string=text(picture), zoom=2))
 
 

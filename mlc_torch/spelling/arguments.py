@@ -139,7 +139,7 @@ def _optional(inner: Converter) -> Converter:
 
 def _is_list(value: Any) -> bool:
     """Lists, tuples and arrays of one dimension or more."""
-    if isinstance(value, (str, bytes, Mapping)):
+    if isinstance(value, (str, bytes, Mapping)) or getattr(value, "_is_no_list", False):
         return False
     return isinstance(value, Sequence) or bool(
         hasattr(value, "__len__") and hasattr(value, "__getitem__") and getattr(value, "ndim", 1)

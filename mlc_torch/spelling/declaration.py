@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,12 @@ class Declaration:
     fixed: dict[str, Any] = field(default_factory=dict, repr=False)
     nil: tuple[str, ...] = ()
     """Arguments that may be nil in the selector's spelling, though Swift has no nil there."""
+    about: str = field(default="", repr=False)
+
+    @property
+    def words(self) -> str:
+        """What the member does: said at the declaration, or by the function behind it."""
+        return self.about or inspect.cleandoc(self.function.__doc__ or "")
 
     @property
     def binds_class(self) -> bool:

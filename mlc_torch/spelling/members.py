@@ -20,34 +20,47 @@ from mlc_torch.refusals import MLCRefusal, answer, shortened
 from mlc_torch.spelling.arguments import converter, describe
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import Door, make_door
+from mlc_torch.spelling.python_signature import selector_signature
 from mlc_torch.spelling.signature import Signature, parse, parse_selector, selector_name
 
 _NO_LABELS: dict[str, Any] = {}
 
 
 def declare(
-    swift: str, selector: str | None = None, *, ours: bool = False, nil: tuple[str, ...] = (), **fixed: Any
+    swift: str,
+    selector: str | None = None,
+    *,
+    ours: bool = False,
+    nil: tuple[str, ...] = (),
+    about: str = "",
+    **fixed: Any,
 ) -> Callable[[Callable], Callable]:
     """Give the function below a Swift spelling and a selector. May be stacked: one function, several spellings.
 
     ``ours`` marks what the framework does not have and the API list therefore does not name. ``fixed`` arguments are
     what this spelling stands for: ``celu(a:)`` is the activation layer with ``type=celu``. ``nil`` names the arguments for
-    which Objective-C's nil was measured to have an answer; Swift would not compile it.
+    which Objective-C's nil was measured to have an answer; Swift would not compile it. ``about`` says what this spelling
+    does where one function stands behind several that differ; otherwise the function's docstring says it.
     """
     signature = parse(swift)
     if selector is not None and selector.count(":") != len(signature.params):
         raise TypeError(f"{swift!r} and {selector!r} differ in the number of arguments")
-    return _declares(signature, selector, ours, fixed, nil)
+    return _declares(signature, selector, ours, fixed, about, nil)
 
 
-def objc_only(text: str, **fixed: Any) -> Callable[[Callable], Callable]:
+def objc_only(text: str, *, about: str = "", **fixed: Any) -> Callable[[Callable], Callable]:
     """Declare a selector that has no Swift spelling: ``"+ poolingWithType: MLCPoolingType, kernelSize: Int -> Self"``."""
     signature, selector = parse_selector(text)
-    return _declares(signature, selector, False, fixed)
+    return _declares(signature, selector, False, fixed, about)
 
 
 def _declares(
-    signature: Signature, selector: str | None, ours: bool, fixed: dict[str, Any], nil: tuple[str, ...] = ()
+    signature: Signature,
+    selector: str | None,
+    ours: bool,
+    fixed: dict[str, Any],
+    about: str,
+    nil: tuple[str, ...] = (),
 ) -> Callable[[Callable], Callable]:
     def mark(function: Callable) -> Callable:
         known = inspect.signature(function).parameters
@@ -60,7 +73,7 @@ def _declares(
             if param.default is not None and known[param.name].default is inspect.Parameter.empty:
                 raise TypeError(f"{signature.labels}: {param.name} needs its default {param.default} in Python too")
         declarations = function.__dict__.setdefault("__declarations__", [])
-        declarations.insert(0, Declaration(signature, selector, function, ours, fixed, nil))
+        declarations.insert(0, Declaration(signature, selector, function, ours, fixed, nil, about))
         return function
 
     return mark
@@ -69,17 +82,20 @@ def _declares(
 class prop:
     """A property: stored under the name with an underscore, or computed by the function it decorates.
 
-    ``prop("Int")`` is readable in both spellings; ``swift=False`` or ``objc=False`` leaves one out.
+    ``prop("Int", "How many.")`` is readable in both spellings; ``swift=False`` or ``objc=False`` leaves one out. What
+    it holds is said in its second argument, or by the docstring of the function.
     """
 
-    def __init__(self, type_: str, *, settable: bool = False, swift: bool = True, objc: bool = True) -> None:
-        self.type, self.settable, self.swift, self.objc = type_, settable, swift, objc
+    def __init__(
+        self, type_: str, about: str = "", *, settable: bool = False, swift: bool = True, objc: bool = True
+    ) -> None:
+        self.type, self.about, self.settable, self.swift, self.objc = type_, about, settable, swift, objc
         self.getter: Callable[[Any], Any] | None = None
         self.setter: Callable[[Any, Any], None] | None = None
         self.name = ""
 
     def __call__(self, getter: Callable[[Any], Any]) -> Self:
-        self.getter, self.__doc__ = getter, getter.__doc__
+        self.getter, self.about = getter, self.about or inspect.cleandoc(getter.__doc__ or "")
         return self
 
     def writes(self, setter: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -89,7 +105,7 @@ class prop:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self.stored = name, "_" + name
-        self.__doc__ = self.__doc__ or f"{name}: {self.type}"
+        self.__doc__ = "\n\n".join(filter(None, [self.about, f"Swift: {name}: {self.type}"]))
 
     @property
     def selectors(self) -> list[str]:
@@ -125,8 +141,8 @@ class prop:
 class static_prop(prop):
     """A property of the class itself. Where a labelled method shares the name, calling the value reaches that method."""
 
-    def __init__(self, type_: str, selector: str | None = None) -> None:
-        super().__init__(type_)
+    def __init__(self, type_: str, selector: str | None = None, about: str = "") -> None:
+        super().__init__(type_, about)
         self.selector = selector
         self.labelled: Callable[..., Any] | None = None
 
@@ -138,6 +154,7 @@ class static_prop(prop):
         value = self.getter(cls)  # type: ignore[misc]
         if self.labelled is not None:
             value._labelled = self.labelled.__get__(None, cls)
+            value.__dict__["__signature__"] = inspect.signature(value._labelled)
         return value
 
 
@@ -161,9 +178,7 @@ def selector_method(declaration: Declaration) -> Any:
 
     call.__name__ = name
     call.__qualname__ = name
-    call.__doc__ = f"{declaration.selector}\n\nSwift: {signature if signature.swift else 'no spelling'}"
-    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)]
-        + [inspect.Parameter(p.name, inspect.Parameter.POSITIONAL_ONLY) for p in signature.params]
-    )
+    swift = f"Swift: {signature}" if signature.swift else "Swift has no spelling of it."
+    call.__doc__ = "\n\n".join(filter(None, [declaration.words, f"Objective-C: {declaration.selector}\n{swift}"]))
+    call.__signature__ = selector_signature(signature)  # type: ignore[attr-defined]
     return classmethod(call) if declaration.binds_class else call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mlc_torch.refusals import MLCRefusal, answer, shortened, unwrap, warn_the_program
@@ -11,7 +12,22 @@ from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.members import prop, selector_method, static_prop
 from mlc_torch.spelling.nsobject import NSObject
 from mlc_torch.spelling.overloads import Overloads, documentation, swift_method, tell_of_async_form
+from mlc_torch.spelling.python_signature import swift_signature
 from mlc_torch.spelling.signature import selector_name
+
+
+class _ClassSignature:
+    """``__signature__`` of a class: its initializers', or those of a subclass's own ``__init__``. Instances have none."""
+
+    def __get__(self, obj: Any, cls: Any) -> inspect.Signature:
+        if obj is not None:
+            raise AttributeError("__signature__")
+        if cls.__init__ is not MLCObject.__init__:
+            own = inspect.signature(cls.__init__)
+            return own.replace(parameters=list(own.parameters.values())[1:], return_annotation=own.empty)
+        known = cls.__initializers__.declarations if cls.__initializers__ is not None else []
+        made = swift_signature([d.signature for d in known])
+        return made.replace(parameters=list(made.parameters.values())[1:])
 
 
 class MLCObject(NSObject):
@@ -21,6 +37,7 @@ class MLCObject(NSObject):
     """Swift name to members, inherited ones included; ``""`` holds what only Objective-C has."""
     __properties__: ClassVar[dict[str, prop]] = {}
     __initializers__: ClassVar[Overloads | None] = None
+    __signature__ = _ClassSignature()
 
     if TYPE_CHECKING:
         # Fields are stored by _make, under names that a type checker cannot see. Programs have the stubs.
@@ -51,6 +68,8 @@ class MLCObject(NSObject):
         for name in own:
             if name.endswith("Async") and name.removesuffix("Async") in own:
                 tell_of_async_form(vars(cls)[name.removesuffix("Async")], name)
+        if cls.__doc__ and table.get("init"):
+            cls.__doc__ = documentation(table["init"], inspect.cleandoc(cls.__doc__))
         for p in vars(cls).copy().values():
             if isinstance(p, static_prop) and p.selector:
                 setattr(cls, p.selector, classmethod(lambda c, p=p: p.getter(c)))
@@ -156,7 +175,6 @@ def _install(cls: Any, name: str, declarations: list[Declaration]) -> None:
     overloads = Overloads(cls.__name__, name, declarations)
     if name == "init":
         cls.__initializers__ = overloads
-        cls.__doc__ = f"{(cls.__doc__ or '').strip()}\n\n{documentation(declarations)}".strip()
         return
     method: Any = swift_method(overloads)
     if declarations[0].binds_class:

@@ -14,6 +14,7 @@ from mlc_torch.spelling.arguments import converter
 from mlc_torch.spelling.closest import likeness
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import Door, make_door
+from mlc_torch.spelling.python_signature import swift_signature
 
 _REMEMBERED = 256
 """How many spellings of one name (orders of keywords) are remembered."""
@@ -144,6 +145,7 @@ def swift_method(overloads: Overloads) -> Callable[..., Any]:
     call.__name__ = name
     call.__qualname__ = f"{overloads.owner}.{name}"
     call.__doc__ = documentation(overloads.declarations)
+    call.__signature__ = swift_signature([d.signature for d in overloads.declarations])  # type: ignore[attr-defined]
     return call
 
 
@@ -152,14 +154,10 @@ def tell_of_async_form(method: Callable[..., Any], name: str) -> None:
     method.__doc__ = f"{method.__doc__}\n\nIn a coroutine: await {name}(...)"
 
 
-def documentation(declarations: list[Declaration]) -> str:
-    """What ``help()`` shows: the implementation's own words, then every spelling."""
-    words = []
-    for d in declarations:
-        text = (d.function.__doc__ or "").strip()
-        if text and text not in words:
-            words.append(text)
+def documentation(declarations: list[Declaration], *words: str) -> str:
+    """What ``help()`` shows: what the members do, each thing once, then every spelling."""
+    said = dict.fromkeys([*words, *(d.words for d in declarations)])
     spellings = "\n".join(
         f"    {d.signature.here}" + (f"\n        {d.selector}" if d.selector else "") for d in declarations
     )
-    return "\n\n".join([*words, "Spellings:\n" + spellings])
+    return "\n\n".join([*filter(None, said), f"Spellings, as Swift and Objective-C write them:\n\n{spellings}"])

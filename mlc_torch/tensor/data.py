@@ -13,6 +13,7 @@ import torch
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
+from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
 
 TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
@@ -28,12 +29,12 @@ DATA_TYPES = {torch_type: data_type for data_type, torch_type in TORCH_TYPES.ite
 
 
 class MLCTensorData(MLCObject):
-    """Any buffer: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``.
+    """The memory that a tensor's values are read from or written to, without a copy.
 
-    Nothing is copied; the object is kept alive, and its memory is read when a graph executes.
+    Any buffer serves: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``. It is kept alive.
     """
 
-    length = prop("Int")
+    length = prop("Int", "How many bytes of the buffer are used.")
 
     @prop("UnsafeMutableRawPointer")
     def bytes(self):
@@ -48,6 +49,7 @@ class MLCTensorData(MLCObject):
         "dataWithBytesNoCopy:length:deallocator:",
     )
     def _create(cls, bytes, length, deallocator=None):
+        """The first ``length`` bytes of a buffer. A deallocator is called once, when the memory is no longer used."""
         view, element = seen_as_bytes(bytes)
         if length < 0:
             refuse(f"length must not be negative, got {length}")
@@ -60,6 +62,16 @@ class MLCTensorData(MLCObject):
         if deallocator is not None:
             weakref.finalize(made, deallocator, bytes, length)
         return made
+
+    @classmethod
+    def _coerce(cls, value: Any) -> MLCTensorData:
+        """What a member makes of an argument that is no ``MLCTensorData``: arrays and torch tensors serve as they are."""
+        if isinstance(value, cls):
+            return value
+        try:
+            return cls._over(to_buffer(value))
+        except TypeError:
+            raise TypeError("MLCTensorData, a NumPy array or a torch tensor") from None
 
     @classmethod
     def _over(cls, memory: Any) -> MLCTensorData:

@@ -23,30 +23,35 @@ _FLOAT = MLCDataType.float32
 
 
 class MLCTensorDescriptor(Descriptor):
-    """Outermost dimension first: [batch, channels, height, width] for images. Strides are in bytes."""
+    """The shape and element type of a tensor. The outermost dimension comes first: [batch, channels, height, width]."""
 
-    dataType = prop("MLCDataType")
-    sortedSequences = prop("Bool")
+    dataType = prop("MLCDataType", "The type of an element.")
+    sortedSequences = prop("Bool", "Whether the sequence lengths are in descending order.")
     _bare_fields = {"shape": (), "dataType": 0, "sequenceLengths": None}
 
     @static_prop("Int")
     def maxTensorDimensions(cls):
+        """The most dimensions that a tensor can have: 4."""
         return MAX_DIMENSIONS
 
     @prop("[Int]")
     def shape(self):
+        """The size of each dimension."""
         return list(self._shape)
 
     @prop("Int")
     def dimensionCount(self):
+        """How many dimensions there are."""
         return len(self._shape)
 
     @prop("Int")
     def tensorAllocationSizeInBytes(self):
+        """How many bytes the elements take."""
         return self.nbytes
 
     @prop("[Int]")
     def stride(self):
+        """The distance in bytes between neighbours of each dimension."""
         strides, step = [], ELEMENT_BYTES.get(self._dataType, 0)
         for size in reversed(self._shape):
             strides.append(step)
@@ -55,6 +60,7 @@ class MLCTensorDescriptor(Descriptor):
 
     @prop("[Int]?")
     def sequenceLengths(self):
+        """The length of each sequence, or ``None`` for a tensor without sequences."""
         return None if self._sequenceLengths is None else list(self._sequenceLengths)
 
     @prop("[Int]?")
@@ -84,6 +90,7 @@ class MLCTensorDescriptor(Descriptor):
     @declare("init?(shape: [Int])", "descriptorWithShape:")  # of the first SDKs
     @declare("init?(shape: [Int], dataType: MLCDataType)", "descriptorWithShape:dataType:")
     def _create(cls, shape, dataType=_FLOAT):
+        """By shape, with float32 elements unless told otherwise."""
         shape = tuple(shape)
         if not shape:
             refuse("shape is empty; a tensor has at least one dimension")
@@ -100,6 +107,7 @@ class MLCTensorDescriptor(Descriptor):
         "descriptorWithShape:sequenceLengths:sortedSequences:dataType:",
     )
     def _sequence(cls, shape, sequenceLengths, sortedSequences, dataType):
+        """A batch of sequences of different lengths, in the shape [batch, longest, features]."""
         if len(shape) != 3:
             refuse(f"a sequence tensor has the shape [batch, longest sequence, features], got {shape}")
         made = cls._create(shape, dataType)
@@ -121,6 +129,7 @@ class MLCTensorDescriptor(Descriptor):
         "descriptorWithWidth:height:featureChannelCount:batchSize:dataType:",
     )
     def _image(cls, width, height, featureChannels, batchSize, dataType=_FLOAT):
+        """A batch of images: [batchSize, featureChannelCount, height, width]."""
         return cls._create((batchSize, featureChannels, height, width), dataType)
 
     @declare(
@@ -134,6 +143,7 @@ class MLCTensorDescriptor(Descriptor):
         "convolutionWeightsDescriptorWithInputFeatureChannelCount:outputFeatureChannelCount:dataType:",
     )
     def _weights(cls, inputFeatureChannelCount, outputFeatureChannelCount, dataType, width=1, height=1):
+        """Weights of a convolution or, without width and height, of a fully connected layer."""
         positive("inputFeatureChannelCount", inputFeatureChannelCount)
         positive("outputFeatureChannelCount", outputFeatureChannelCount)
         return cls._create((1, inputFeatureChannelCount * outputFeatureChannelCount, height, width), dataType)
@@ -143,6 +153,7 @@ class MLCTensorDescriptor(Descriptor):
         "convolutionBiasesDescriptorWithFeatureChannelCount:dataType:",
     )
     def _biases(cls, featureChannelCount, dataType):
+        """Biases of a convolution or a fully connected layer: one number per channel."""
         return cls._create((1, featureChannelCount, 1, 1), dataType)
 
     def _shown(self):

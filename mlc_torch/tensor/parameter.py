@@ -6,12 +6,13 @@ from mlc_torch.spelling import MLCObject, declare, prop
 
 
 class MLCTensorParameter(MLCObject):
-    """A tensor, and whether the optimizer updates it."""
+    """A tensor of a layer that an optimizer may update."""
 
-    tensor = prop("MLCTensor")
+    tensor = prop("MLCTensor", "The tensor.")
 
     @prop("Bool", settable=True)
     def isUpdatable(self):
+        """Whether the optimizer updates it; its gradient is computed in any case."""
         return self._isUpdatable
 
     @isUpdatable.writes
@@ -23,6 +24,7 @@ class MLCTensorParameter(MLCObject):
     @declare("init(tensor: MLCTensor)", "parameterWithTensor:")
     @declare("init(tensor: MLCTensor, optimizerData: [MLCTensorData]?)", "parameterWithTensor:optimizerData:")
     def _create(cls, tensor, optimizerData=None):
+        """A parameter over this tensor; optimizer data, where given, is bound to it."""
         if optimizerData is not None:
             tensor._bind_optimizer(optimizerData, None)
         return cls._make(tensor=tensor, isUpdatable=True)

@@ -36,7 +36,7 @@ _MOST_LENGTHS = 2**20
 
 
 class MLCTensorOptimizerDeviceData(MLCObject):
-    """An optimizer's state for one parameter, where the device keeps it. Opaque."""
+    """An optimizer's state for one parameter, kept on the device. It has no members."""
 
     @classmethod
     def _over(cls, state: torch.Tensor) -> MLCTensorOptimizerDeviceData:
@@ -48,18 +48,24 @@ class MLCTensorOptimizerDeviceData(MLCObject):
 
 
 class MLCTensor(MLCObject):
-    """A tensor: a descriptor, a label, and once bound the caller's memory and a device's."""
+    """A tensor of a graph: a shape, an element type, a label, and its values once it has some.
+
+    ``numpy()`` and ``torch`` give its values over the same memory.
+    """
 
     @prop("MLCTensorDescriptor")
     def descriptor(self):
+        """Shape and element type."""
         return None if isinstance(self._cell, BlankState) else self._cell.descriptor
 
     @prop("Int")
     def tensorID(self):
+        """A number that no other tensor of this process has."""
         return self._cell.tensor_id
 
     @prop("String", settable=True)
     def label(self):
+        """A name for people; nothing depends on it."""
         return self._cell.label
 
     @label.writes
@@ -73,14 +79,17 @@ class MLCTensor(MLCObject):
 
     @prop("MLCDevice?")
     def device(self):
+        """The device that the tensor was last bound to or compiled for, or ``None``."""
         return self._cell.device
 
     @prop("[MLCTensorData]")
     def optimizerData(self):
+        """The memory bound for the optimizer's state."""
         return list(self._cell.optimizer_data)
 
     @prop("[MLCTensorOptimizerDeviceData]")
     def optimizerDeviceData(self):
+        """The optimizer's state on the device."""
         return list(self._cell.optimizer_device_data)
 
     @prop("Bool")
@@ -114,6 +123,7 @@ class MLCTensor(MLCObject):
     @declare(f"init({_DESCRIPTOR}, {_FILL}: NSNumber)", "tensorWithDescriptor:fillWithData:")
     @declare(f"init({_DESCRIPTOR}, {_RANDOM})", "tensorWithDescriptor:randomInitializerType:")
     def _create(cls, tensorDescriptor, data=None, fillData=None, randomInitializerType=None):
+        """By descriptor; with data of yours, one number everywhere, random values, or no data yet."""
         cell = TensorState(tensorDescriptor)
         if data is not None:
             cell.give_host(data, "data")
@@ -132,6 +142,7 @@ class MLCTensor(MLCObject):
     @declare("init(shape: [Int], data: MLCTensorData)", "tensorWithShape:data:")  # of the first SDKs
     @declare(f"init(shape: [Int], {_FILL}: NSNumber)", "tensorWithShape:fillWithData:")  # of the first SDKs
     def _of_shape(cls, shape, dataType=None, **contents):
+        """By shape; float32 unless told otherwise."""
         descriptor = MLCTensorDescriptor._create(shape, *([] if dataType is None else [dataType]))
         return cls._create(descriptor, **contents)
 
@@ -149,6 +160,7 @@ class MLCTensor(MLCObject):
         "tensorWithWidth:height:featureChannelCount:batchSize:fillWithData:dataType:",
     )
     def _image(cls, width, height, featureChannelCount, batchSize, **contents):
+        """A batch of images: [batchSize, featureChannelCount, height, width]."""
         return cls._of_shape((batchSize, featureChannelCount, height, width), **contents)
 
     @declare(f"init({_SEQUENCE})", "tensorWithSequenceLength:featureChannelCount:batchSize:")
@@ -158,6 +170,7 @@ class MLCTensor(MLCObject):
         "tensorWithSequenceLength:featureChannelCount:batchSize:randomInitializerType:",
     )
     def _sequence(cls, sequenceLength, featureChannelCount, batchSize, **contents):
+        """A batch of sequences of one length: [batchSize, sequenceLength, featureChannelCount]."""
         if batchSize < 1:
             refuse(f"batchSize must be at least 1, got {batchSize}")
         return cls._sequences(
@@ -175,7 +188,10 @@ class MLCTensor(MLCObject):
     def _sequences(
         cls, sequenceLengths, sortedSequences, featureChannelCount, batchSize, data=None, randomInitializerType=None
     ):
-        """batchSize is not checked against the number of lengths (measured, evidence.md A.4)."""
+        """A batch of sequences of different lengths: [batchSize, longest, featureChannelCount].
+
+        batchSize is not checked against the number of lengths (measured, evidence.md A.4).
+        """
         shape = [batchSize, max(sequenceLengths, default=0), featureChannelCount]
         descriptor = MLCTensorDescriptor._sequence(shape, sequenceLengths, sortedSequences, MLCDataType.float32)
         return cls._create(descriptor, data=data, randomInitializerType=randomInitializerType)
@@ -184,11 +200,13 @@ class MLCTensor(MLCObject):
 
     @declare("bindAndWriteData(_ data: MLCTensorData, to device: MLCDevice) -> Bool", "bindAndWriteData:toDevice:")
     def _bind(self, data, device):
+        """Copy data to a device, where the tensor stays from then on."""
         self._cell.upload(data, device)
         return True
 
     @declare("synchronizeData() -> Bool", "synchronizeData")
     def _synchronize(self):
+        """Bring the values back from the device, so that ``data`` shows them."""
         self._cell.download()
         return True
 
@@ -197,6 +215,7 @@ class MLCTensor(MLCObject):
         "copyDataFromDeviceMemoryToBytes:length:synchronizeWithDevice:",
     )
     def _copy_out(self, bytes, length, synchronizeWithDevice):
+        """Copy the values from the device into a buffer of yours."""
         target, element = seen_as_bytes(bytes)
         check_fit(element, self._cell.dtype, "the buffer")
         self._cell.copy_to(target, length)
@@ -207,6 +226,7 @@ class MLCTensor(MLCObject):
         "bindOptimizerData:deviceData:",
     )
     def _bind_optimizer(self, data, deviceData):
+        """Give the optimizer the memory that holds its state for this tensor."""
         needed = self._cell.descriptor.nbytes
         for i, state in enumerate(data):
             state._must_fit(self._cell.dtype, f"optimizer data {i}")
@@ -219,6 +239,7 @@ class MLCTensor(MLCObject):
 
     @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")
     def _synchronize_optimizer(self):
+        """Bring the optimizer's state back from the device into ``optimizerData``."""
         cell = self._cell
         for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
             if state._state is not None and not host.readonly:
@@ -233,6 +254,7 @@ class MLCTensor(MLCObject):
         "quantized(to type: MLCDataType, scale: Float, bias: Int) -> MLCTensor?", "tensorByQuantizingToType:scale:bias:"
     )
     def _quantized(self, type, scale, bias):
+        """A new tensor of round(x / scale) + bias in an integer type."""
         number = torch.tensor(scale, dtype=torch.float32, device="cpu")
         return self._like(quantize(self._values(), type, number, torch.tensor(bias, device="cpu")))
 
@@ -241,6 +263,7 @@ class MLCTensor(MLCObject):
         "tensorByQuantizingToType:scale:bias:axis:",
     )
     def _quantized_along(self, type, scale, bias, axis):
+        """The same with a scale and a bias of its own for each index of one dimension."""
         return self._like(quantize(self._values(), type, *self._along(axis, scale, bias)))
 
     @declare(
@@ -248,6 +271,7 @@ class MLCTensor(MLCObject):
         "tensorByDequantizingToType:scale:bias:",
     )
     def _dequantized(self, type, scale, bias):
+        """A new tensor of (x - zeroPoint) * scale in a float type."""
         numbers = scale._values(), bias._values()
         for name, number in zip(("scale", "zeroPoint"), numbers, strict=True):
             if number.numel() != 1:
@@ -261,6 +285,7 @@ class MLCTensor(MLCObject):
         "tensorByDequantizingToType:scale:bias:axis:",
     )
     def _dequantized_along(self, type, scale, bias, axis):
+        """The same with a scale and a bias of its own for each index of one dimension."""
         return self._like(dequantize(self._values(), type, *self._along(axis, scale, bias)))
 
     def _along(self, axis: int, scale: MLCTensor, bias: MLCTensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -278,6 +303,33 @@ class MLCTensor(MLCObject):
         return value.detach().cpu()
 
     # With torch and NumPy (ours)
+
+    _is_no_list = True  # although it has a length: a member that takes a list of tensors does not take one tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """The size of each dimension, as torch has it."""
+        return torch.Size(self._cell.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The element type, as torch has it; ``descriptor.dataType`` is ML Compute's."""
+        return self._cell.dtype
+
+    def __len__(self) -> int:
+        return self._cell.shape[0]
+
+    def __bool__(self) -> bool:
+        return True  # a tensor is there, whatever it holds
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        return self.torch[index]
+
+    def __float__(self) -> float:
+        values = self.torch
+        if values.numel() != 1:
+            raise ValueError(f"float() takes a tensor of one element, {self!r} has {values.numel()}")
+        return float(values.item())
 
     @property
     def torch(self) -> torch.Tensor:
@@ -307,6 +359,25 @@ class MLCTensor(MLCObject):
 
     def __dlpack_device__(self) -> Any:
         return self.torch.__dlpack_device__()
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray, label: str | None = None) -> MLCTensor:
+        """An ``MLCTensor`` over the memory of a NumPy array: trained values appear there too."""
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"MLCTensor.from_numpy expects a numpy.ndarray, got {type(array).__name__}")
+        try:
+            type_ = DATA_TYPES[torch.from_numpy(np.empty(0, array.dtype)).dtype]
+        except (KeyError, TypeError, ValueError):
+            raise TypeError(
+                f"MLCTensor.from_numpy: ML Compute has no type for {array.dtype}; pass array.astype(numpy.float32)"
+            ) from None
+        if not array.flags.c_contiguous:
+            raise ValueError("MLCTensor.from_numpy needs a contiguous array; pass numpy.ascontiguousarray(array)")
+        cell = TensorState(MLCTensorDescriptor._create(array.shape or (1,), type_))
+        cell.host = MLCTensorData._over(array)
+        if label is not None:
+            cell.label = label
+        return cls._of(cell)
 
     @classmethod
     def from_torch(cls, tensor: Tensor, label: str | None = None) -> MLCTensor:

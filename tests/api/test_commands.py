@@ -9,6 +9,7 @@ import mlc_torch
 from mlc_torch.__main__ import main
 from mlc_torch.commands import checks, doctor, training_check
 from mlc_torch.coverage.api import api
+from mlc_torch.coverage.compare import entries
 
 
 def test_the_table_has_a_case_for_every_layer():
@@ -78,6 +79,39 @@ def test_the_doctor_tells_which_types_do_not_move(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "_moves", moves)
     assert main(["doctor"]) == 0
     assert "not int64: TypeError: no float64" in capsys.readouterr().out
+
+
+def test_the_version_is_shown(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}\n"
+
+
+def test_coverage_lists_the_members_of_a_class(capsys):
+    assert main(["coverage", "MLCReshapeLayer"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "Swift        init(shape:)",
+        "Objective-C  + layerWithShape:",
+        "Swift        shape",
+        "Objective-C  - shape",
+    ):
+        assert f"      {line}\n" in text
+    assert "MLCTensor " not in text
+
+
+def test_coverage_lists_every_member_on_request(capsys):
+    assert main(["coverage", "--members"]) == 0
+    text = capsys.readouterr().out
+    assert sum(line.startswith(("      Swift  ", "      Objective-C  ")) for line in text.splitlines()) == len(
+        entries()
+    )
+
+
+def test_coverage_of_an_unknown_class_is_an_error(capsys):
+    assert main(["coverage", "MLCNothing"]) == 2
+    assert capsys.readouterr().err == "ML Compute has no MLCNothing\n"
 
 
 def test_a_command_is_needed(capsys):

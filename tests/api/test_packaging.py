@@ -10,13 +10,40 @@ from importlib import resources
 from pathlib import Path
 
 import mlc_torch
+from mlc_torch.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def test_the_version_is_said_once_and_again():
-    assert PROJECT["version"] == mlc_torch.__version__
+def test_the_version_is_said_once():
+    """In ``mlc_torch/__init__.py``, where hatch reads it; what must repeat it is held to it here."""
+    assert PROJECT["dynamic"] == ["version"] and "version" not in PROJECT
+    said = {
+        "CITATION.cff": re.search(r"^version: (.*)$", _text("CITATION.cff"), re.MULTILINE),
+        "packaging/conda/recipe.yaml": re.search(
+            r"^  version: \"(.*)\"$", _text("packaging/conda/recipe.yaml"), re.MULTILINE
+        ),
+        "CHANGELOG.md": re.search(r"^## (\d.*?)( \(.*\))?$", _text("CHANGELOG.md"), re.MULTILINE),
+    }
+    assert {name: found and found[1] for name, found in said.items()} == dict.fromkeys(said, mlc_torch.__version__)
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def test_extras_are_those_that_hints_name():
+    listed = {name: tuple(packages) for name, packages in PROJECT["optional-dependencies"].items()}
+    assert listed == EXTRAS
+
+
+def test_the_conda_recipe_asks_for_what_the_wheel_asks_for():
+    recipe = _text("packaging/conda/recipe.yaml")
+    renamed = {"torch": "pytorch"}
+    for requirement in [*PROJECT["dependencies"], f"python{PROJECT['requires-python']}"]:
+        name, least = requirement.split(">=")
+        assert f"    - {renamed.get(name, name)} >={least}\n" in recipe
 
 
 def test_the_package_carries_its_data_and_its_types():

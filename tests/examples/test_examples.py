@@ -181,7 +181,7 @@ def test_a_missing_extra_is_named(package, monkeypatch, tmp_path):
 
     monkeypatch.setattr(sys, "meta_path", [Absent(), *sys.meta_path])
     shown = {"sklearn": "scikit-learn"}.get(package, package)
-    with pytest.raises(SystemExit, match=rf"needs {shown}: pip install 'mlc_torch\[examples\]'"):
+    with pytest.raises(SystemExit, match=rf"needs {shown}: python -m pip install scikit-learn tqdm matplotlib$"):
         demo.main(["--device", "cpu", "--out", str(tmp_path)])
 
 

@@ -46,7 +46,7 @@ def test_every_layer_computes_the_same(family):
             graph.node(layer, sources=sources[:1], lossLabels=sources[1:])
         else:
             graph.node(layer, sources=sources)
-        module = graph.to_module(loss=True).train(record.training)
+        module = graph.to_module(loss=isinstance(layer, mlc.MLCLossLayer)).train(record.training)
         with torch.no_grad():
             got = module(*(torch.from_numpy(np.array(s)) for s in record.sources))
         np.testing.assert_allclose(
@@ -143,6 +143,28 @@ def test_with_the_loss():
         got = module(torch.from_numpy(image), torch.from_numpy(target))
     want = ((logits(module.state_dict(), torch.from_numpy(image)).numpy() - target) ** 2).mean()
     np.testing.assert_allclose(got.numpy(), [want], rtol=1e-5)
+
+
+def test_with_the_loss_beside_declared_outputs():
+    program = Classifier()
+    image, target = numbers(BATCH, INPUTS), numbers(BATCH, CLASSES)
+    alone = program.training.to_module(loss=True).eval()
+    scores = program.training.to_module().eval()
+    program.training.addOutputs({"scores": program.graph.resultTensors(for_=program.dense2)[0]})
+    module = program.training.to_module(loss=True).eval()
+    with torch.no_grad():
+        found = module(torch.from_numpy(image), torch.from_numpy(target))
+        assert sorted(found) == ["Loss", "scores"]
+        torch.testing.assert_close(found["Loss"], alone(torch.from_numpy(image), torch.from_numpy(target)))
+        torch.testing.assert_close(found["scores"], scores(torch.from_numpy(image)))
+
+
+def test_a_loss_that_is_not_there_is_refused():
+    graph = mlc.MLCGraph()
+    graph.node(dense(3, 2, "dense", 0), source=empty(4, 3))
+    for made in (graph, mlc.MLCInferenceGraph(graphObjects=[graph])):
+        with pytest.raises(MLCRefusal, match="the graph has no loss"):
+            made.to_module(loss=True)
 
 
 def test_modes():

@@ -1,0 +1,101 @@
+"""What a training by ``fit`` went through: its losses, step by step and epoch by epoch, as numbers, a table and a picture."""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from mlc_torch.extras import install
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One pass over the training batches."""
+
+    number: int
+    """Counted from 1."""
+    loss: float
+    """The mean of its steps' losses, each counted by its number of samples."""
+    validation_loss: float | None
+    steps: int
+    samples: int
+    seconds: float
+    """Training alone, without validation."""
+
+    @property
+    def watched(self) -> float:
+        """What early stopping looks at: the validation loss, or the training loss where there is none."""
+        return self.loss if self.validation_loss is None else self.validation_loss
+
+
+@dataclass(slots=True)
+class History:
+    """What ``fit`` gives. In a notebook it shows itself; ``print`` shows a table, ``plot`` draws it."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    step_losses: list[float] = field(default_factory=list)
+    stopped_because: str = ""
+    """Why training ended before the last epoch; empty where it did not."""
+
+    @property
+    def losses(self) -> list[float]:
+        """The training loss of each epoch."""
+        return [epoch.loss for epoch in self.epochs]
+
+    @property
+    def validation_losses(self) -> list[float | None]:
+        """The validation loss of each epoch; ``None`` where there was no validation."""
+        return [epoch.validation_loss for epoch in self.epochs]
+
+    @property
+    def best(self) -> Epoch | None:
+        """The epoch with the smallest validation loss, or training loss without validation."""
+        return min(self.epochs, key=lambda epoch: epoch.watched, default=None)
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __str__(self) -> str:
+        lines = ["epoch  loss        validation  seconds"]
+        for e in self.epochs:
+            validation = "" if e.validation_loss is None else f"{e.validation_loss:.6g}"
+            lines.append(f"{e.number:>5}  {e.loss:<10.6g}  {validation:<10}  {e.seconds:.2f}")
+        return "\n".join([*lines, *([f"stopped: {self.stopped_because}"] if self.stopped_because else [])])
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The losses as a matplotlib figure, written to ``path`` where one is given."""
+        try:
+            from matplotlib.figure import Figure
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(f"a plot needs matplotlib: {install('fit')}", name=missing.name) from missing
+        figure = Figure(figsize=(6, 3.5), layout="constrained")
+        axes = figure.add_subplot(xlabel="epoch", ylabel="loss")
+        numbers = [e.number for e in self.epochs]
+        mark = "o" if len(numbers) < 2 else ""
+        axes.plot(numbers, self.losses, marker=mark, label="training")
+        measured = [e for e in self.epochs if e.validation_loss is not None]
+        if measured:
+            axes.plot([e.number for e in measured], [e.watched for e in measured], marker=mark, label="validation")
+            axes.legend()
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+        if path is not None:
+            figure.savefig(Path(path))
+        return figure
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the picture where matplotlib is there, else the table."""
+        if not self.epochs:
+            return "<p>no epochs</p>"
+        try:
+            figure = self.plot()
+        except ModuleNotFoundError:
+            return f"<pre>{escape(str(self))}</pre>"
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg")
+        note = f"<p>stopped: {escape(self.stopped_because)}</p>" if self.stopped_because else ""
+        return drawn.getvalue().partition("<svg")[1] + drawn.getvalue().partition("<svg")[2] + note

@@ -1,0 +1,314 @@
+"""``step``, ``evaluate`` and ``fit``: gradient descent as NumPy does it, and everything around the loop."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import MLCDataType, MLCGraph, MLCReductionType, MLCTensor, MLCTrainingGraph, MLCTrainingWarning, strict
+from mlc_torch.refusals import MLCRefusal
+from mlc_torch.running.history import Epoch, History
+from tests.graph.programs import cpu, data, dense, loss, placeholder, sgd, values
+
+BATCH, RATE = 8, 0.1
+
+
+def program(reduction: MLCReductionType = MLCReductionType.mean, rate: float = RATE) -> MLCTrainingGraph:
+    """A dense layer from six inputs to two outputs."""
+    graph, x, t = MLCGraph(), placeholder(BATCH, 6), placeholder(BATCH, 2)
+    graph.node(dense(6, 2), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(reduction=reduction), optimizer=sgd(rate))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    return training
+
+
+@dataclass
+class Reference:
+    """The same, written out."""
+
+    weights: np.ndarray
+    biases: np.ndarray
+
+    @classmethod
+    def of(cls, training: MLCTrainingGraph) -> Reference:
+        layer = training.layers[0]
+        return cls(layer.weights.numpy().reshape(2, 6).astype(float), layer.biases.numpy().ravel().astype(float))
+
+    def loss(self, x, t) -> float:
+        return float(((x @ self.weights.T + self.biases - t) ** 2).mean())
+
+    def step(self, x, t) -> float:
+        found, slope = self.loss(x, t), 2 * (x @ self.weights.T + self.biases - t) / t.size
+        self.weights -= RATE * slope.T @ x
+        self.biases -= RATE * slope.sum(0)
+        return found
+
+
+def batches(count: int = 4, size: int = BATCH) -> list[tuple[np.ndarray, np.ndarray]]:
+    xs = [values(size, 6, seed=n) for n in range(count)]
+    return [(x, np.stack([x.sum(1), x[:, 0] - x[:, 1]], 1).astype(np.float32)) for x in xs]
+
+
+def same(training: MLCTrainingGraph, reference: Reference) -> None:
+    layer = training.layers[0]
+    np.testing.assert_allclose(layer.weights.numpy().reshape(2, 6), reference.weights, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(layer.biases.numpy().ravel(), reference.biases, rtol=1e-4, atol=1e-6)
+
+
+FORMS = {
+    "arrays": lambda x, t: (x, t),
+    "torch tensors": lambda x, t: (torch.from_numpy(x), torch.from_numpy(t)),
+    "dictionaries": lambda x, t: ({"x": x}, {"t": t}),
+    "lists": lambda x, t: ([x], (t,)),
+    "data": lambda x, t: (data(x), data(t)),
+    "tensors": lambda x, t: (MLCTensor.from_numpy(x), MLCTensor.from_numpy(t)),
+    "doubles, not contiguous": lambda x, t: (np.asfortranarray(x.astype(float)), torch.from_numpy(t).double()),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_step_is_a_step_of_gradient_descent(form):
+    training = program()
+    reference = Reference.of(training)
+    for x, t in batches():
+        assert training.step(*FORMS[form](x, t)) == pytest.approx(reference.step(x, t), rel=1e-4)
+    same(training, reference)
+
+
+def test_a_smaller_batch_counts_as_it_is():
+    training = program()
+    reference = Reference.of(training)
+    x, t = batches(1, 3)[0]
+    assert training.step(x, t) == pytest.approx(reference.step(x, t), rel=1e-4)
+    same(training, reference)
+
+
+def test_a_loss_without_reduction_is_its_mean():
+    training = program(MLCReductionType.none, rate=0.0)
+    x, t = batches(1)[0]
+    assert training.step(x, t) == pytest.approx(Reference.of(training).loss(x, t), rel=1e-4)
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_refused_step_raises(is_strict):
+    training = program()
+    x, t = batches(1)[0]
+    with strict(is_strict), pytest.raises(MLCRefusal, match="no data for the label"):
+        training.step(x)
+    with pytest.raises(TypeError, match="2 inputs were given, addInputs declared 1: x"):
+        training.step([x, x], t)
+    with strict(is_strict), pytest.raises(MLCRefusal, match="'x'"):
+        training.step(x[:, :5], t)
+    assert training.step(x, t) > 0
+
+
+def test_evaluate_trains_nothing():
+    training = program()
+    reference, given = Reference.of(training), [*batches(3), *batches(1, 5)]
+    sizes = [len(x) for x, _ in given]
+    want = np.average([reference.loss(x, t) for x, t in given], weights=sizes)
+    assert training.evaluate(given) == pytest.approx(want, rel=1e-4)
+    same(training, reference)
+
+
+def test_fit_is_the_loop():
+    training = program()
+    reference, given, unseen = Reference.of(training), [*batches(3), *batches(1, 5)], batches(2)[1:]
+    history = training.fit(given, epochs=3, validation=unseen, progress=False)
+    sizes = [len(x) for x, _ in given]
+    for epoch in history.epochs:
+        losses = [reference.step(x, t) for x, t in given]
+        assert epoch.loss == pytest.approx(np.average(losses, weights=sizes), rel=1e-4)
+        assert epoch.validation_loss == pytest.approx(reference.loss(*unseen[0]), rel=1e-4)
+        assert (epoch.steps, epoch.samples) == (4, sum(sizes)) and epoch.seconds > 0
+    same(training, reference)
+    assert [e.number for e in history.epochs] == [1, 2, 3] and len(history.step_losses) == 12
+    assert history.best is history.epochs[-1] and history.stopped_because == ""
+
+
+def test_fit_takes_a_data_loader_and_a_function():
+    x, t = (np.concatenate(parts) for parts in zip(*batches(), strict=True))
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(t)), BATCH
+    )
+    first, second = program(), program()
+    losses = first.fit(loader, epochs=2, progress=False).losses
+    assert second.fit(lambda: iter(batches()), epochs=2, progress=False).losses == losses
+
+
+def test_an_iterator_serves_one_epoch():
+    training = program()
+    with pytest.raises(TypeError, match="batches is an iterator, which is empty after one epoch"):
+        training.fit(iter(batches()), epochs=2)
+    assert len(training.fit(iter(batches()), progress=False)) == 1
+
+
+def test_errors_say_which_batch():
+    good, (x, t) = batches(2), batches(1)[0]
+    with pytest.raises(MLCRefusal) as found:
+        program().fit([*good, (x[:, :4], t)], progress=False)
+    assert found.value.__notes__ == ["in batch 3 of epoch 1"]
+    with pytest.raises(TypeError, match=r"a batch is \(inputs, labels\) or \(inputs, labels, weights\), got ndarray"):
+        program().fit([x], progress=False)
+    with pytest.raises(ValueError, match="epoch 1 has no batches"):
+        program().fit([], progress=False)
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+        program().fit(good, epochs=0)
+
+
+@pytest.mark.parametrize("count", [4, 5])
+def test_accumulated_gradients_are_those_of_one_large_batch(count):
+    """Two batches to an update; the fifth, and the smaller one, has an update for itself."""
+    training = program()
+    reference, given = Reference.of(training), [*batches(count - 1), *batches(1, 3)]
+    history = training.fit(given, accumulate=2, progress=False)
+    losses = []
+    for first in range(0, count, 2):
+        pair = given[first : first + 2]
+        losses += [reference.loss(x, t) for x, t in pair]
+        reference.step(*(np.concatenate(parts) for parts in zip(*pair, strict=True)))
+    assert history.step_losses == pytest.approx(losses, rel=1e-4)
+    same(training, reference)
+
+
+def test_callbacks_may_end_training():
+    seen: list[Epoch] = []
+
+    def stop(epoch: Epoch) -> bool:
+        seen.append(epoch)
+        return epoch.number == 2
+
+    history = program().fit(batches(), epochs=9, callbacks=[stop, lambda epoch: None], progress=False)
+    assert seen == history.epochs and len(history) == 2
+    assert history.stopped_because == "a callback ended training after epoch 2"
+
+
+def test_early_stopping_watches_the_validation():
+    training = program(rate=0.0)  # nothing gets better
+    history = training.fit(batches(), epochs=9, validation=batches(1), patience=2, progress=False)
+    assert len(history) == 3 and history.stopped_because == "no better loss for 2 epochs"
+    learning = program().fit(batches(), epochs=9, patience=2, progress=False)
+    assert len(learning) == 9
+    demanding = program().fit(batches(), epochs=9, patience=1, min_delta=100.0, progress=False)
+    assert len(demanding) == 2
+
+
+def test_a_loss_that_is_no_number_is_warned_of():
+    training = program(rate=1e30)
+    with pytest.warns(MLCTrainingWarning, match="the loss of epoch 1 is"):
+        training.fit(batches(), progress=False)
+
+
+def test_label_weights_are_the_third_of_a_batch():
+    graph, x, t, w = MLCGraph(), placeholder(BATCH, 6), placeholder(BATCH, 2), placeholder(BATCH, 1)
+    graph.node(dense(6, 2), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.0))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}, lossLabelWeights={"w": w})
+    assert training.compile(options=[], device=cpu())
+    given, label = batches(1)[0]
+    half = np.array([[1.0]] * 4 + [[0.0]] * 4, np.float32)
+    want = Reference.of(training).loss(given[:4], label[:4]) / 2
+    assert training.step(given, label, half) == pytest.approx(want, rel=1e-4)
+
+
+# What it shows
+
+
+def test_the_bar_shows_the_loss():
+    text = io.StringIO()
+    with redirect_stderr(text):
+        program().fit(batches(), epochs=2, validation=batches(1), progress=True)
+    assert "epoch 2/2" in text.getvalue() and "validation=" in text.getvalue()
+    text = io.StringIO()
+    with redirect_stderr(text):
+        program().fit(batches())
+    assert text.getvalue() == "", "nobody watches"
+
+
+def without(monkeypatch, package: str) -> None:
+    """Let this package be missing."""
+    for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "torch.utils.tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+
+
+def test_it_runs_without_tqdm(monkeypatch):
+    without(monkeypatch, "tqdm")
+    assert len(program().fit(batches())) == 1
+    with pytest.raises(ModuleNotFoundError, match="a progress bar needs tqdm: python -m pip install tqdm"):
+        program().fit(batches(), progress=True)
+
+
+def test_the_history_without_matplotlib(monkeypatch):
+    without(monkeypatch, "matplotlib")
+    history = program().fit(batches(), progress=False)
+    assert history._repr_html_().startswith("<pre>epoch  loss")
+    with pytest.raises(ModuleNotFoundError, match="a plot needs matplotlib: python -m pip install"):
+        history.plot()
+
+
+def test_tensorboard_is_asked_for_by_its_package(monkeypatch, tmp_path):
+    without(monkeypatch, "tensorboard")
+    with pytest.raises(ModuleNotFoundError, match="TensorBoard needs its package: python -m pip install"):
+        program().fit(batches(), tensorboard=tmp_path, progress=False)
+
+
+class Written(list):
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.append((name, value, step))
+
+
+def test_tensorboard_gets_the_numbers():
+    writer = Written()
+    history = program().fit(batches(2), epochs=2, validation=batches(1), tensorboard=writer, progress=False)
+    assert [w for w in writer if w[0] == "loss/step"] == [
+        ("loss/step", value, step) for step, value in enumerate(history.step_losses, 1)
+    ]
+    assert [w for w in writer if w[0] == "loss/training"] == [
+        ("loss/training", e.loss, e.number) for e in history.epochs
+    ]
+    assert [w[1] for w in writer if w[0] == "loss/validation"] == history.validation_losses
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard's own imports
+def test_tensorboard_writes_into_a_folder(tmp_path):
+    pytest.importorskip("tensorboard")
+    program().fit(batches(), tensorboard=tmp_path / "run", progress=False)
+    assert [p.name for p in (tmp_path / "run").iterdir() if p.name.startswith("events.")]
+
+
+def test_the_history_draws_and_prints_itself(tmp_path):
+    history = program().fit(batches(), epochs=3, validation=batches(1), progress=False)
+    figure = history.plot(tmp_path / "loss.png")
+    (axes,) = figure.axes
+    assert [line.get_label() for line in axes.lines] == ["training", "validation"]
+    assert axes.lines[0].get_ydata() == pytest.approx(history.losses)
+    assert axes.lines[1].get_ydata() == pytest.approx(history.validation_losses)
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    assert history._repr_html_().startswith("<svg") and History()._repr_html_() == "<p>no epochs</p>"
+    lines = str(history).splitlines()
+    assert len(lines) == 4 and lines[1].split()[:2] == ["1", f"{history.epochs[0].loss:.6g}"]
+
+
+def test_integer_inputs_keep_their_type():
+    """An embedding's indices are converted to what was declared."""
+    from mlc_torch import MLCEmbeddingDescriptor, MLCEmbeddingLayer
+    from tests.layers.records import tensor
+
+    rows = values(5, 2)
+    layer = MLCEmbeddingLayer(
+        descriptor=MLCEmbeddingDescriptor(embeddingCount=5, embeddingDimension=2), weights=tensor(rows)
+    )
+    graph, x, t = MLCGraph(), placeholder(4, 3, type_=MLCDataType.int32), placeholder(4, 3, 2)
+    graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.0))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    indices = np.random.default_rng(0).integers(0, 5, (4, 3))
+    want = float((rows[indices] ** 2).mean())
+    assert training.step(indices, np.zeros((4, 3, 2))) == pytest.approx(want, rel=1e-4)
