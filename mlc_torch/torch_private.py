@@ -285,7 +285,12 @@ def scripted(loop: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(loop)
     def call(*given: Any) -> Any:
-        return (compiled() if available["script"] else loop)(*given)
+        function = compiled() if available["script"] else loop
+        if function is loop:
+            return loop(*given)
+        # In this thread and call only. Optimizing takes a tenth of a second at first, and gains nothing.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return function(*given)
 
     call.compiled = compiled  # type: ignore[attr-defined]
     return call
