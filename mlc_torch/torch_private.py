@@ -285,7 +285,12 @@ def scripted(loop: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(loop)
     def call(*given: Any) -> Any:
-        return (compiled() if available["script"] else loop)(*given)
+        function = compiled() if available["script"] else loop
+        if function is loop:
+            return loop(*given)
+        # In this thread and call only. Optimizing takes a tenth of a second at first, and gains nothing.
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+            return function(*given)
 
     call.compiled = compiled  # type: ignore[attr-defined]
     return call
@@ -311,12 +316,20 @@ def library_lstm(
     h0: torch.Tensor,
     c0: torch.Tensor,
     reverse: bool,
+    keeps: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """One LSTM layer by oneDNN: outputs, h, c, and what the gradient needs, which is empty where gradients are off."""
-    # Then: batch sizes, kind, hidden, layers, biases, both directions, batch first, training.
-    return torch.mkldnn_rnn_layer(
-        x, wi, wh, b, second_b, h0, c0, reverse, [], _LSTM, h0.shape[1], 1, True, False, False, True
-    )
+    """One LSTM layer by oneDNN: outputs, h, c, and what the gradient needs, if it ``keeps`` that."""
+    mode = torch.is_grad_enabled()
+    if mode is not keeps:  # torch's mode decides, not the argument; torch.set_grad_enabled would take ten times as long
+        torch._C._set_grad_enabled(keeps)
+    try:
+        # Then: batch sizes, kind, hidden, layers, biases, both directions, batch first, training.
+        return torch.mkldnn_rnn_layer(
+            x, wi, wh, b, second_b, h0, c0, reverse, [], _LSTM, h0.shape[1], 1, True, False, False, keeps
+        )
+    finally:
+        if mode is not keeps:
+            torch._C._set_grad_enabled(mode)
 
 
 def library_lstm_backward(

@@ -94,13 +94,9 @@ class LSTM(nn.Module):
         states, lengths = _split(rest)
         if lengths is not None:
             lengths = lengths.reshape(-1)[:batch]
-        count = d.layerCount * self.directions
-        if states:
-            h0, c0 = (_apart(state[:, :, :batch]) for state in states)
-        else:
-            h0 = c0 = [x.new_zeros(batch, d.hiddenSize)] * count
         whole = self.plain and lengths is None and has_own_lstm(x) and not (self.training and len(self.dropouts))
-        x, h, c = self.at_once(x, h0, c0) if whole else self.one_by_one(x, h0, c0, lengths)
+        given = [state[:, :, :batch] for state in states]
+        x, h, c = self.at_once(x, given) if whole else self.one_by_one(x, given, lengths)
         if not d.returnsSequences:
             # Where each direction ends: the forward one at the sequence's last step, the backward one at step 0.
             x = torch.cat(h[-self.directions :], 1).unsqueeze(0)
@@ -109,17 +105,21 @@ class LSTM(nn.Module):
             return x
         return x, *(_together(state, d.layerCount) for state in (h, c))
 
-    def at_once(self, x: torch.Tensor, h0: States, c0: States) -> tuple[torch.Tensor, States, States]:
+    def at_once(self, x: torch.Tensor, states: list[torch.Tensor]) -> tuple[torch.Tensor, States, States]:
         """The whole stack in one call, which runs layers and directions side by side."""
         places = [(layer, direction) for layer in range(self.shape.layerCount) for direction in range(self.directions)]
         weights = [self.weights(*place) for place in places]
-        x, h, c = device_lstm(x, weights, torch.stack(h0), torch.stack(c0), self.directions)
+        zeros = x.new_zeros(len(places), x.shape[1], self.shape.hiddenSize)
+        h0, c0 = [state.flatten(0, 1) for state in states] or (zeros, zeros)
+        x, h, c = device_lstm(x, weights, h0, c0, self.directions)
         return x, list(h.unbind(0)), list(c.unbind(0))
 
     def one_by_one(
-        self, x: torch.Tensor, h0: States, c0: States, lengths: torch.Tensor | None
+        self, x: torch.Tensor, states: list[torch.Tensor], lengths: torch.Tensor | None
     ) -> tuple[torch.Tensor, States, States]:
         """Layer by layer, direction by direction."""
+        zeros = [x.new_zeros(x.shape[1], self.shape.hiddenSize)] * (self.shape.layerCount * self.directions)
+        h0, c0 = [_apart(state) for state in states] or (zeros, zeros)
         hs: list[torch.Tensor] = []
         cs: list[torch.Tensor] = []
         activations = None if self.activations is None else tuple(self.activations)

@@ -13,12 +13,18 @@ _GIVEN = "Tensor x, Tensor wi, Tensor wh, Tensor b, Tensor none, Tensor h0, Tens
 """``none`` is a second bias of zeros: torch has two where ML Compute has one."""
 
 
+def _like_inference(
+    x: Tensor, wi: Tensor, wh: Tensor, b: Tensor, none: Tensor, h0: Tensor, c0: Tensor, reverse: bool
+) -> tuple[Tensor, ...]:
+    return x.new_empty(x.shape[0], *h0.shape), torch.empty_like(h0), torch.empty_like(c0)
+
+
 def _like_forward(
     x: Tensor, wi: Tensor, wh: Tensor, b: Tensor, none: Tensor, h0: Tensor, c0: Tensor, reverse: bool
 ) -> tuple[Tensor, ...]:
     # How much the library keeps for the gradient is known to it alone.
     kept = x.new_empty(0, dtype=torch.uint8)
-    return x.new_empty(x.shape[0], *h0.shape), torch.empty_like(h0), torch.empty_like(c0), kept
+    return *_like_inference(x, wi, wh, b, none, h0, c0, reverse), kept
 
 
 def _like_backward(
@@ -28,15 +34,19 @@ def _like_backward(
     return tuple(torch.empty_like(t) for t in (x, wi, wh, b, none, h0, c0))
 
 
+@operation(f"lstm_library_inference({_GIVEN}, bool reverse) -> (Tensor, Tensor, Tensor)", _like_inference)
+def run_inference(
+    x: Tensor, wi: Tensor, wh: Tensor, b: Tensor, none: Tensor, h0: Tensor, c0: Tensor, reverse: bool
+) -> tuple[Tensor, ...]:
+    return library_lstm(x, wi, wh, b, none, h0, c0, reverse, False)[:3]
+
+
 @operation(f"lstm_library_forward({_GIVEN}, bool reverse) -> (Tensor, Tensor, Tensor, Tensor)", _like_forward)
 def run_forward(
     x: Tensor, wi: Tensor, wh: Tensor, b: Tensor, none: Tensor, h0: Tensor, c0: Tensor, reverse: bool
 ) -> tuple[Tensor, ...]:
     """The outputs, h and c, and what the gradient needs, whatever torch's mode is."""
-    if torch.is_grad_enabled():
-        return library_lstm(x, wi, wh, b, none, h0, c0, reverse)
-    with torch.enable_grad():
-        return library_lstm(x, wi, wh, b, none, h0, c0, reverse)
+    return library_lstm(x, wi, wh, b, none, h0, c0, reverse, True)
 
 
 @operation(
@@ -80,5 +90,4 @@ def library_sequence(
     given = (x.contiguous(), wi, wh, none if b is None else b, none, h0.contiguous(), c0.contiguous())
     if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         return LibrarySequence.apply(*given, reverse)
-    outputs, h, c, _ = library_lstm(*given, reverse)
-    return outputs, h, c
+    return torch.ops.mlc_torch.lstm_library_inference(*given, reverse)
