@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,25 +14,13 @@ from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.undo import Kept, NoiseStates, Undo, undisturbed
 from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.state import TensorState, changes
-from mlc_torch.torch_private import copy_all
-
-NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 
 _SMALL = 256 << 10
 """Bytes of inputs that are worth a copy after an inference, for results that somebody asks for later."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a pass was given: with it, results and gradients that nobody had asked for can still be computed."""
-
-    feeds: Tensors
-    constants: Tensors
-    noise: NoiseStates
-    mode: Mode
 
 
 class Session:
@@ -264,7 +251,7 @@ class Session:
             return [None] * len(cells)
         plan = replace(self.plan, readable=tuple(dict.fromkeys(there)))
         mode = Mode.infer if self.kept.mode is Mode.infer else Mode.train_without_gradient
-        with _undisturbed(plan, self.kept.noise):
+        with undisturbed(plan, self.kept.noise):
             found = Plain(plan, mode).forward(self.kept.feeds, self.kept.constants)
         by_slot = dict(zip(plan.readable, found, strict=True))
         return [None if s is None else by_slot[s] for s in slots]
@@ -284,7 +271,7 @@ class Session:
             return
         plan = replace(self.plan, wanted=tuple(dict.fromkeys([*self.plan.wanted, *slots])))
         gear = Plain(plan, Mode.train)
-        with _undisturbed(plan, self.kept.noise):
+        with undisturbed(plan, self.kept.noise):
             gear.forward(self.kept.feeds, self.kept.constants)
             _, self.wanted = gear.gradient(self._injected)
         self.plan = plan
@@ -294,49 +281,3 @@ class Session:
             return []
         streams = {id(s): s for noise in self._noises for s in [noise.stream(self.plan.device)]}
         return [(stream, stream.get_state()) for stream in streams.values()]
-
-
-class Undo:
-    """Running statistics and random streams as they were when a training step began."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._buffers = list(plan.buffers)
-        self._kept = [b.detach().clone() for b in self._buffers]
-        self._noise: NoiseStates = []
-        self._is_set = False
-
-    def keep(self, noise: NoiseStates) -> None:
-        self._is_set, self._noise = False, noise
-        if self._kept:
-            copy_all(self._kept, self._buffers)
-        self._is_set = True
-
-    def forget(self) -> None:
-        self._is_set = False
-
-    def restore(self) -> None:
-        if not self._is_set:
-            return
-        self._is_set = False
-        with torch.no_grad():
-            for buffer, old in zip(self._buffers, self._kept, strict=True):
-                buffer.copy_(old)
-        for stream, state in self._noise:
-            stream.set_state(state)
-
-
-@contextmanager
-def _undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
-    """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened."""
-    buffers = [b.clone() for b in plan.buffers]
-    streams = [(stream, stream.get_state()) for stream, _ in noise]
-    for stream, state in noise:
-        stream.set_state(state)
-    try:
-        yield
-    finally:
-        for stream, state in streams:
-            stream.set_state(state)
-        with torch.no_grad():
-            for buffer, old in zip(plan.buffers, buffers, strict=True):
-                buffer.copy_(old)

@@ -1,33 +1,25 @@
-"""What inference and training graphs share: declaring inputs and outputs, compiling, getting ready for a run."""
+"""What inference and training graphs share: compiling, and getting ready for a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
-from mlc_torch.graph.graph import MLCGraph
-from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.surroundings import undisturbed
-from mlc_torch.nodes.feeding import LINKED, Feed, batch_axes, checked_constants, declared_batch, describe_feeds
-from mlc_torch.nodes.node import Node, check, in_order, own_states, unique_layers
-from mlc_torch.nodes.sequences import with_lengths
+from mlc_torch.nodes.feeding import Feed, checked_constants, describe_feeds
+from mlc_torch.nodes.node import Node, check, own_states, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
-from mlc_torch.running.completion import CompletionQueue
+from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.memory_guard import check_memory
 from mlc_torch.running.planner import PlanRequest, make_plan
 from mlc_torch.running.results import into_full
 from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
-from mlc_torch.running.state import Compiled, Declared, Runs, Variant
-from mlc_torch.running.users import Users
-from mlc_torch.seeing.facts import GraphFacts
-from mlc_torch.seeing.memory import Memory
-from mlc_torch.seeing.profile import Profile
+from mlc_torch.running.state import Compiled, Variant
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.state import changes
@@ -37,115 +29,8 @@ _PLAIN = Compile.debugLayers | Compile.disableLayerFusion
 Feeds = Sequence[Feed]
 
 
-class ExecutableGraph(MLCGraph, inherits_initializers=False):
-    """A graph over other graphs that can be compiled and executed."""
-
-    _trains = False
-    _declared: Declared
-    _compiled: Compiled | None
-    _runs: Runs
-    _linked: Sequence[ExecutableGraph]
-    _feeds: dict[Variant, Feeds]
-    _results: dict[Variant, MLCTensor]
-
-    @classmethod
-    def _over(cls, graphObjects: list[MLCGraph], **more: Any) -> Any:
-        return cls._make(
-            nodes=[],
-            device=None,
-            graphObjects=list(graphObjects),
-            declared=Declared(),
-            compiled=None,
-            runs=Runs(),
-            linked=[],
-            feeds={},
-            results={},
-            users=Users(),
-            lock=Locks(graph._lock for graph in graphObjects),
-            queue=CompletionQueue(),
-            **more,
-        )
-
-    def _all_nodes(self) -> list[Node]:
-        return in_order([node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes)
-
-    def _changed(self) -> None:
-        self._runs.forget()
-
-    def _forget_runs(self) -> None:
-        self._runs.forget()
-        self._runs.last = self._runs.active = None
-
-    # Seeing it (ours)
-
-    def memory(self) -> Memory:
-        """What the graph holds on its device: parameters, statistics, optimizer state, gradients, results and so on."""
-        with self._lock.held():
-            return Memory(self._facts())
-
-    def profile(self, work: Callable[[], Any] | None = None) -> Profile:
-        """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""
-        report = Profile(self._facts, self._force_options)
-        if work is not None:
-            with report:
-                work()
-        return report
-
-    def _force_options(self, options: int) -> None:
-        """These hold for every call from now on, until they are taken back with 0."""
-        if options and self._runs.forced_options:
-            raise RuntimeError("this graph is being profiled already")
-        self._runs.forced_options = options
-
-    def _facts(self) -> GraphFacts:
-        declared, runs, nodes = self._declared, self._runs, self._all_nodes()
-        sessions = [*runs.sessions.values(), *([] if runs.last is None else [runs.last])]
-        return GraphFacts(
-            type(self).__name__,
-            nodes,
-            frozenset(id(n.layer) for n in nodes if self._is_loss(n.layer)),
-            executable=True,
-            declared=tuple(declared.named()),
-            linked=frozenset(self._linked_results()),
-            trains=self._trains,
-            stopped=frozenset(self._stopped_cells()),
-            trained_tensors=tuple(p._tensor._cell for p in self._parameters_to_train()),
-            optimizer=self._update_rule(),
-            device=None if self._device is None else self._device.torch_device,
-            session=runs.sessions.get(Variant.whole),
-            sessions=tuple({id(s): s for s in sessions}.values()),
-            idle=self._why_idle(),
-        )
-
-    def _why_idle(self) -> str:
-        """Why no gear is chosen, where none is."""
-        if self._compiled is None:
-            return "not compiled"
-        return self._missing() or "chosen anew at the next execute, since the graph has changed"
-
-    # Declaring
-
-    def _declare_inputs(
-        self,
-        inputs: Mapping[str, MLCTensor],
-        labels: Mapping[str, MLCTensor] | None = None,
-        weights: Mapping[str, MLCTensor] | None = None,
-    ) -> bool:
-        with self._lock.held():
-            declared = self._declared
-            declared.inputs |= {name: t._cell for name, t in inputs.items()}
-            declared.labels |= {name: t._cell for name, t in (labels or {}).items()}
-            declared.label_weights |= {name: t._cell for name, t in (weights or {}).items()}
-            self._changed()
-        return True
-
-    @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:", nil=("outputs",))
-    def _add_outputs(self, outputs):
-        """Name the tensors that are to be readable after a run, in addition to the result."""
-        with self._lock.held():
-            self._declared.outputs |= {name: t._cell for name, t in (outputs or {}).items()}
-            self._changed()
-        return True
+class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
+    """A graph that can be compiled and executed."""
 
     # Compiling
 
@@ -164,7 +49,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 refuse("the device is nil, and the graph has not been compiled before")
             device = self._device
         with self._lock.held(), undisturbed(device.torch_device):
-            there = ExecutableGraph._all_nodes(self)
+            there = DeclaringGraph._all_nodes(self)
             nodes = self._nodes_to_run(there)
             if not nodes:
                 refuse("the graph has no layers")
@@ -193,64 +78,8 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         if self._queue.failures:
             self._queue.raise_failure()
 
-    def _link_with(self, graphs: Sequence[ExecutableGraph]) -> bool:
-        for graph in (self, *graphs):
-            with graph._lock.held():
-                graph._linked = [g for g in (self, *graphs) if g is not graph]
-                graph._changed()
-        return True
-
     def _take_up(self, device: MLCDevice) -> None:
         """What was asked for "from the next compile on"."""
-
-    def _planned_nodes(self, variant: Variant = Variant.whole) -> list[Node]:
-        """The nodes that run: those of the last compile. Nodes that came later wait for the next."""
-        nodes = ExecutableGraph._all_nodes(self) if self._compiled is None else self._compiled.nodes
-        return with_lengths(self._nodes_to_run(nodes, variant), self._declared.inputs, self._runs.lengths)
-
-    def _nodes_to_run(self, nodes: list[Node], variant: Variant = Variant.whole) -> list[Node]:
-        """What is run of these nodes. Variants leave some out."""
-        return nodes
-
-    def _fed(self, variant: Variant) -> list[tuple[str, Mapping[str, TensorState]]]:
-        """What a call is given data for: kind, names and tensors, in the order of the plan's fed slots.
-
-        A tensor that was declared and that no node reads needs no data.
-        """
-        nodes = self._planned_nodes(variant)
-        read = {id(c) for node in nodes for c in node.reads}
-        fed: list[tuple[str, Mapping[str, TensorState]]] = [
-            (kind, {name: c for name, c in cells.items() if id(c) in read}) for kind, cells in self._declared.fed()
-        ]
-        if self._linked:
-            fed.append((LINKED, self._imported(nodes)))
-        return fed
-
-    def _imported(self, nodes: list[Node]) -> dict[str, TensorState]:
-        """What these nodes read of the results of linked graphs, as far as it was not declared as an input."""
-        known = {id(c) for _, cells in self._declared.fed() for c in cells.values()}
-        known |= {id(c) for node in nodes for c in node.results}
-        linked = self._linked_results() - known
-        return {str(c.tensor_id): c for node in nodes for c in node.reads if id(c) in linked}
-
-    def _fed_cells(self, variant: Variant) -> list[TensorState]:
-        return [cell for _, cells in self._fed(variant) for cell in cells.values()]
-
-    def _missing(self, variant: Variant = Variant.whole) -> str | None:
-        """What the graph still lacks to run, in words."""
-        nodes = self._planned_nodes(variant)
-        there = {id(c) for c in self._fed_cells(variant)} | {id(c) for node in nodes for c in node.results}
-        missing = {id(c): c for node in nodes for c in node.reads if id(c) not in there}
-        linked = self._linked_results()
-        bare = [c for c in missing.values() if c.host is None and c.value is None and id(c) not in linked]
-        if not bare:
-            return None
-        names = ", ".join(f"{c.label} {list(c.shape)}" for c in bare)
-        return f"no data for {names}: declare it with addInputs, or give the tensor data"
-
-    def _linked_results(self) -> set[int]:
-        """The tensors that linked graphs compute."""
-        return {id(c) for graph in self._linked for node in graph._all_nodes() for c in node.results}
 
     def _plan_request(self, nodes: list[Node], options: Compile, variant: Variant) -> PlanRequest:
         debugged = bool(options & Compile.debugLayers)
@@ -258,15 +87,6 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
         readable += [c for n in nodes if debugged and n.layer._isDebuggingEnabled for c in n.results]
         readable += self._exported(nodes)
         return PlanRequest(readable=[*readable, self._result_cell(nodes)], linked=self._linked_results())
-
-    def _exported(self, nodes: list[Node]) -> list[TensorState]:
-        """Results of this graph that linked graphs read."""
-        read = {id(c) for g in self._linked for n in g._all_nodes() for c in n.reads}
-        return [c for n in nodes for c in n.results if id(c) in read]
-
-    def _result_cell(self, nodes: list[Node]) -> TensorState:
-        """What the completion handler gets."""
-        return nodes[-1].results[0]
 
     def _rule_for(self, variant: Variant) -> MLCOptimizer | None:
         """The optimizer that a session of this variant updates with."""
@@ -351,32 +171,6 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
                 refuse(
                     f"tensor {cell.label!r} now lives on {where}, the graph was compiled for {target}; compile it again"
                 )
-
-    def _declared_batch(self) -> int:
-        runs = self._runs
-        if runs.samples is None:
-            nodes, inputs = self._planned_nodes(), self._declared.inputs
-            if self._linked:
-                inputs = inputs | self._imported(nodes)
-            runs.samples = declared_batch(inputs, self._declared.labels, nodes)
-        return runs.samples
-
-    def _batch(self, batch_size: int, full: int) -> int:
-        """How many samples a call runs that gives another number than was declared."""
-        if batch_size < 0:
-            refuse(f"batchSize must not be negative, got {batch_size}")
-        if full and batch_size > full:
-            refuse(f"batchSize is {batch_size}, the inputs hold {full} samples")
-        return batch_size or full
-
-    def _batches(self, cells: list[TensorState], batchSize: int) -> list[int]:
-        full = self._declared_batch()
-        if batchSize in (0, full):
-            return [0] * len(cells)
-        axes = batch_axes(self._planned_nodes())
-        if not full or batchSize < 0 or batchSize > full:
-            return super()._batches(cells, batchSize)
-        return [batchSize if axes.get(id(c), 0) == 0 and c.shape[0] == full else 0 for c in cells]
 
     def _look_at_result(self, value: torch.Tensor) -> None:
         """A result has come to the host."""

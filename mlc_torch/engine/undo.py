@@ -1,0 +1,73 @@
+"""Going back: what a pass was given, and what a step that ended in the middle must find again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from mlc_torch.engine.gear import Tensors
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.plan import Plan
+from mlc_torch.torch_private import copy_all
+
+NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
+"""Random streams, and where they stood."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a pass was given: with it, results and gradients that nobody had asked for can still be computed."""
+
+    feeds: Tensors
+    constants: Tensors
+    noise: NoiseStates
+    mode: Mode
+
+
+class Undo:
+    """Running statistics and random streams as they were when a training step began."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._buffers = list(plan.buffers)
+        self._kept = [b.detach().clone() for b in self._buffers]
+        self._noise: NoiseStates = []
+        self._is_set = False
+
+    def keep(self, noise: NoiseStates) -> None:
+        self._is_set, self._noise = False, noise
+        if self._kept:
+            copy_all(self._kept, self._buffers)
+        self._is_set = True
+
+    def forget(self) -> None:
+        self._is_set = False
+
+    def restore(self) -> None:
+        if not self._is_set:
+            return
+        self._is_set = False
+        with torch.no_grad():
+            for buffer, old in zip(self._buffers, self._kept, strict=True):
+                buffer.copy_(old)
+        for stream, state in self._noise:
+            stream.set_state(state)
+
+
+@contextmanager
+def undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
+    """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened."""
+    buffers = [b.clone() for b in plan.buffers]
+    streams = [(stream, stream.get_state()) for stream, _ in noise]
+    for stream, state in noise:
+        stream.set_state(state)
+    try:
+        yield
+    finally:
+        for stream, state in streams:
+            stream.set_state(state)
+        with torch.no_grad():
+            for buffer, old in zip(plan.buffers, buffers, strict=True):
+                buffer.copy_(old)
