@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.kernels import prefers_channels_last
+from mlc_torch.engine.kernels import convolve, holds_convolutions
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -132,12 +132,13 @@ def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Calla
             for name, tensor in held.items()
             if tensor is not None
         }
-        if prefers_channels_last(step.module, device):
-            own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
+        if arranged and holds_convolutions(step.module):
+            return convolve(step.module, own, sources)
         # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
         # two places twice, and leave the stand-in behind.
         return functional_call(step.module, own, tuple(sources), tie_weights=False)
 
+    arranged = device.type == "cpu"
     return call
 
 
