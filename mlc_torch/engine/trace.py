@@ -150,6 +150,18 @@ _KERNEL_MATTERS = {
     torch.ops.aten.mm.default,
 }
 """Operations whose kernel is chosen afterwards, by their shapes."""
+MAKERS = {
+    torch.ops.aten.new_ones.default,
+    torch.ops.aten.new_zeros.default,
+    torch.ops.aten.new_full.default,
+    torch.ops.aten.ones.default,
+    torch.ops.aten.full.default,
+    torch.ops.aten.arange.default,
+    torch.ops.aten.arange.start,
+}
+"""Operations that give the same at every run, whatever tensor they are asked of."""
+_FEW = 2**16
+"""So many elements of a constant are kept for good."""
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 
@@ -215,6 +227,8 @@ class _Recorder(TorchDispatchMode):
             self._know(made, nodes[0])
             return made
         node = self.graph.call_function(func, tuple(nodes), named)
+        if func in MAKERS and made.numel() <= _FEW:
+            node.meta["made"] = made
         if func in _KERNEL_MATTERS:
             node.meta["strides"] = _strides(made)
             node.meta["shapes"] = [tuple(a.shape) if isinstance(a, torch.Tensor) else None for a in args]
