@@ -116,6 +116,9 @@ def grid(large: bool) -> Iterator[tuple[str, Any, tuple[int, ...]]]:
     """Fewer channels than a vector holds, where oneDNN's kernel goes wrong, and in the large grid as many as two hold."""
     for record in RECORDS:
         yield f"record {record.name}", record.make, record.sources[0].shape
+    # Known to die by the old rule, with 3 and 4 threads for 2 images, with 8 threads for 4.
+    for batch in (2, 4):
+        yield f"1x1, stride 2, {batch} of 16, 8 channels", lambda: layer(8, 16, 1, 2, 1, 1), (batch, 8, 16, 16)
     strides, dilations = ((1, 2, 3), (1, 2)) if large else ((1, 2), (1,))
     batches, sizes = ((1, 2, 8, 32), (15, 16)) if large else ((2,), (9,))
     ways = itertools.product(((8, 16), (32, 32)) if large else ((8, 16),), (1, 3), strides, (1, 2, 0), dilations)
