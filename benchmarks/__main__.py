@@ -21,25 +21,31 @@ from typing import Any
 
 import torch
 
-from benchmarks.table import table
-from benchmarks.workloads import DETERMINISTIC, HAND_WRITTEN, ONE_CALL, WORKLOADS, HandWritten, MLCompute, Workload
+from benchmarks.agreement import Disagreement, apart, compared
+from benchmarks.contenders import DETERMINISTIC, HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
+from benchmarks.share import kernel_share
+from benchmarks.table import long_table, table
+from benchmarks.workloads import FIRST, WORKLOADS, Workload
+
+Makers = dict[str, Callable[[Workload, torch.device], Any]]
 
 
-def contenders(workload: Workload, options: argparse.Namespace) -> dict[str, Callable[[Workload, torch.device], Any]]:
-    """Who runs the workload, by name. Optimizers and phases are for those that train."""
+def contenders(workload: Workload, options: argparse.Namespace) -> Makers:
+    """Who runs the workload, by name. The first workloads are run in more ways than the others."""
     if options.alone:
         return {DETERMINISTIC: MLCompute}
-    made: dict[str, Callable[[Workload, torch.device], Any]] = {HAND_WRITTEN: HandWritten}
-    if workload.trains:
+    made: Makers = {HAND_WRITTEN: HandWritten}
+    first = workload in FIRST
+    if workload.trains and first:
         made["hand-written, fused optimizer"] = lambda w, d: HandWritten(w, d, fused=True)
     made[ONE_CALL] = MLCompute
-    if workload.trains:
+    if workload.trains and (first or options.phases) and workload.style == "prepared":
         made["mlc_torch, three phases"] = lambda w, d: MLCompute(w, d, phases=True)
-    if options.compile:
+    if options.compile and first:
         made["torch.compile"] = lambda w, d: HandWritten(w, d, fused=True, compiled=True)
-    if options.inductor:
+    if options.inductor and first:
         made["mlc_torch, use_inductor"] = lambda w, d: MLCompute(w, d, inductor=True)
-    if options.inductor and workload.trains:
+    if options.inductor and workload.trains and first:
         made["mlc_torch, use_inductor, three phases"] = lambda w, d: MLCompute(w, d, inductor=True, phases=True)
     return made
 
@@ -51,30 +57,42 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def block(contender: Any, steps: int, device: torch.device) -> float:
+def block(contender: Any, steps: int, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
     """Seconds a step over ``steps`` steps."""
     synchronize(device)
-    begin = time.perf_counter()
-    for number in range(steps):
-        contender.step(number)
+    begin = clock()
+    contender.run(steps)
     synchronize(device)
-    return (time.perf_counter() - begin) / steps
+    return (clock() - begin) / steps
 
 
 def measure(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median and spread of the ratio to the hand-written loop, over rounds that each run everything once."""
     running, steps, compile_seconds = {}, {}, {}
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
     for name, make in contenders(workload, options).items():
         begin = time.perf_counter()
         try:
             running[name] = make(workload, device)
-            block(running[name], 3, device)
         except Exception as error:  # noqa: BLE001 - one contender that cannot run must not end the comparison
             print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
-            running.pop(name, None)
             continue
         compile_seconds[name] = time.perf_counter() - begin
-        once = max(block(running[name], 2, device), 1e-7)
+    if HAND_WRITTEN in running and ONE_CALL in running:
+        if workload.random:
+            compared(workload, device)
+        else:
+            apart(workload, running[HAND_WRITTEN], running[ONE_CALL])
+    for name, contender in list(running.items()):
+        try:
+            begin = time.perf_counter()
+            block(contender, 2, device)
+            compile_seconds[name] += time.perf_counter() - begin
+            once = max(block(contender, 1, device), 1e-7)
+        except Exception as error:  # noqa: BLE001 - as above
+            print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
+            del running[name]
+            continue
         steps[name] = max(1, min(2000, round(options.block / once)))
     times: dict[str, list[float]] = {name: [] for name in running}
     order = list(running)
@@ -85,10 +103,10 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
         for _ in range(options.rounds):
             shuffle.shuffle(order)
             for name in order:
-                times[name].append(block(running[name], steps[name], device))
+                times[name].append(block(running[name], steps[name], device, clock))
     finally:
         gc.enable()
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for name, own in times.items():
         base = times.get(HAND_WRITTEN) or [statistics.median(own)] * options.rounds
         ratios = sorted(a / b for a, b in zip(own, base, strict=True))
@@ -100,6 +118,8 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
             "seconds": statistics.median(own),
             "build": compile_seconds[name],
         }
+    if ONE_CALL in found:
+        found[ONE_CALL]["kernels"] = kernel_share(running[ONE_CALL], found[ONE_CALL]["seconds"], device)
     return found
 
 
@@ -111,33 +131,63 @@ def add_deterministic(results: dict[str, dict[str, Any]], options: argparse.Name
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         command = [sys.executable, "-m", "benchmarks", "--alone", "--json", str(path)]
-        for name in ("device", "workloads", "rounds", "block"):
+        command += ["--workloads", ",".join(w.name for w in FIRST if w.name in results)]
+        for name in ("device", "rounds", "block", "threads"):
             command += [f"--{name}", str(getattr(options, name))]
         setting = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
         subprocess.run(command, env=os.environ | setting, check=True, stdout=subprocess.DEVNULL)
         found = json.loads(path.read_text())["results"]
     for name, of_workload in results.items():
-        own = found[name].get(DETERMINISTIC)
+        own = found.get(name, {}).get(DETERMINISTIC)
         if own is None:
             continue
         scale = own["seconds"] / of_workload[HAND_WRITTEN]["seconds"]
         of_workload[DETERMINISTIC] = own | {key: own[key] * scale for key in ("ratio", "low", "high")}
 
 
-def main(arguments: list[str] | None = None) -> dict[str, Any]:
+def chosen(options: argparse.Namespace) -> list[str]:
+    """The names of the workloads to run."""
+    if options.workloads:
+        # Names have commas in them, so that a list is told by what it leaves.
+        rest, names = options.workloads, []
+        while rest:
+            name = max((n for n in WORKLOADS if rest == n or rest.startswith(n + ",")), key=len, default=None)
+            if name is None:
+                raise SystemExit(f"no workload {rest.split(',')[0]!r}; there are: {'; '.join(WORKLOADS)}")
+            names.append(name)
+            rest = rest[len(name) + 1 :]
+        return names
+    if options.only:
+        words = [w.strip() for w in options.only.split(",")]
+        return [n for n in WORKLOADS if any(word in n for word in words)]
+    return [w.name for w in FIRST] if options.first else list(WORKLOADS)
+
+
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="names, separated by commas")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--block", type=float, default=0.15, help="seconds a contender runs at a time")
-    parser.add_argument("--inductor", action="store_true", help="measure use_inductor too")
-    parser.add_argument("--compile", action="store_true", help="measure torch.compile too")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; torch's own number unless given")
+    parser.add_argument("--workloads", help="names, separated by commas")
+    parser.add_argument("--only", help="parts of names, separated by commas")
+    parser.add_argument("--first", action="store_true", help="the first eight workloads alone")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--block", type=float, default=0.06, help="seconds a contender runs at a time")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: a busy machine, one thread")
+    parser.add_argument("--phases", action="store_true", help="measure three phases for every workload that trains")
+    parser.add_argument("--inductor", action="store_true", help="measure use_inductor too (the first eight)")
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile too (the first eight)")
     parser.add_argument("--deterministic", action="store_true", help="measure use_deterministic_algorithms too")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--picture", type=Path, help="draw the ratios into this SVG or PNG")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> dict[str, Any]:
+    options = parsed(arguments)
     device = torch.device(options.device)
+    if options.threads:
+        torch.set_num_threads(options.threads)
     if options.alone:
         torch.use_deterministic_algorithms(True)
     warnings.simplefilter("ignore")
@@ -150,15 +200,23 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         else f"{platform.machine()}, {torch.get_num_threads()} threads"
     )
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {device.type}: {machine}")
-    results = {}
-    for name in options.workloads.split(","):
-        results[name] = measure(WORKLOADS[name], device, options)
+    results, begin, wrong = {}, time.perf_counter(), []
+    for name in chosen(options):
+        try:
+            results[name] = measure(WORKLOADS[name], device, options)
+        except Disagreement as error:
+            wrong.append(str(error))
+            print(f"  NOT COMPARED: {error}", file=sys.stderr)
+            continue
         shown = ", ".join(f"{n} {r['ratio']:.3f}" for n, r in results[name].items() if n != HAND_WRITTEN)
         print(f"{name}: {shown}", flush=True)
     if options.deterministic:
         add_deterministic(results, options)
     if not options.alone:
-        print("\n" + table(results))
+        first = {w.name: results[w.name] for w in FIRST if w.name in results}
+        print(f"\n{table(first)}\n" if first else "")
+        print(long_table([{"machine": machine, "results": results}]))
+        print(f"\n{len(results)} workloads in {time.perf_counter() - begin:.0f} s")
     made = {"torch": torch.__version__, "device": device.type, "machine": machine, "results": results}
     if options.json:
         options.json.write_text(json.dumps(made, indent=1))
@@ -166,6 +224,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         from benchmarks.picture import draw
 
         draw([made], options.picture)
+    if wrong:
+        raise SystemExit("the twins disagree:\n" + "\n".join(wrong))
     return made
 
 

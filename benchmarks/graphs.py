@@ -14,6 +14,7 @@ from mlc_torch import (
     MLCBatchNormalizationLayer,
     MLCConvolutionDescriptor,
     MLCConvolutionLayer,
+    MLCConvolutionType,
     MLCDataType,
     MLCFullyConnectedLayer,
     MLCGraph,
@@ -69,16 +70,34 @@ class Builder:
         return self.dense(x, module.weight, module.bias)
 
     def convolution(self, x: MLCTensor, module: nn.Conv2d) -> MLCTensor:
-        outputs, inputs, height, width = module.weight.shape
+        outputs, per_group, height, width = module.weight.shape
+        depthwise = module.groups > 1 and module.groups == module.in_channels
         descriptor = MLCConvolutionDescriptor(
+            type=MLCConvolutionType.depthwise if depthwise else MLCConvolutionType.standard,
+            kernelSizes=(height, width),
+            inputFeatureChannelCount=module.in_channels,
+            outputFeatureChannelCount=outputs,
+            groupCount=1 if depthwise else module.groups,
+            strides=module.stride,
+            dilationRates=module.dilation,
+            paddingPolicy=MLCPaddingPolicy.sized(y=module.padding[0], x=module.padding[1]),
+        )
+        biases = None if module.bias is None else tensor(module.bias, 1, outputs, 1, 1)
+        weights = tensor(module.weight, 1, outputs * per_group, height, width)
+        return self.add(MLCConvolutionLayer(weights=weights, biases=biases, descriptor=descriptor), x)
+
+    def transposed(self, x: MLCTensor, module: nn.ConvTranspose2d) -> MLCTensor:
+        inputs, outputs, height, width = module.weight.shape
+        descriptor = MLCConvolutionDescriptor(
+            type=MLCConvolutionType.transposed,
             kernelSizes=(height, width),
             inputFeatureChannelCount=inputs,
             outputFeatureChannelCount=outputs,
             strides=module.stride,
-            paddingPolicy=MLCPaddingPolicy.sized(y=module.padding[0], x=module.padding[1]),
+            paddingPolicy=MLCPaddingPolicy.valid,
         )
-        biases = None if module.bias is None else tensor(module.bias, 1, outputs, 1, 1)
-        weights = tensor(module.weight, 1, outputs * inputs, height, width)
+        weights = tensor(module.weight.transpose(0, 1), 1, outputs * inputs, height, width)
+        biases = tensor(unwrap(module.bias), 1, outputs, 1, 1)
         return self.add(MLCConvolutionLayer(weights=weights, biases=biases, descriptor=descriptor), x)
 
     def batch_norm(self, x: MLCTensor, module: nn.BatchNorm2d) -> MLCTensor:
@@ -108,9 +127,9 @@ class Builder:
             x,
         )
 
-    def pool(self, x: MLCTensor) -> MLCTensor:
+    def pool(self, x: MLCTensor, kind: MLCPoolingType = MLCPoolingType.max, size: int = 2) -> MLCTensor:
         descriptor = MLCPoolingDescriptor(
-            type=MLCPoolingType.max, kernelSizes=(2, 2), strides=(2, 2), paddingPolicy=MLCPaddingPolicy.valid
+            type=kind, kernelSizes=(size, size), strides=(size, size), paddingPolicy=MLCPaddingPolicy.valid
         )
         return self.add(MLCPoolingLayer(descriptor=descriptor), x)
 

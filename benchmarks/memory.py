@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS, HandWritten, MLCompute, Workload
+from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
+from benchmarks.workloads import WORKLOADS, Workload
 
 
 def peak_bytes(make: Callable[[], Any], device: torch.device) -> int:

@@ -1,40 +1,20 @@
-"""What is measured: a network, its data, its loss and its optimizer, as hand-written PyTorch and as ML Compute."""
+"""What is measured: a network, its data, its loss, its optimizer, and how a program calls it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from benchmarks import graphs, networks
-from mlc_torch import (
-    MLCAdamOptimizer,
-    MLCAdamWOptimizer,
-    MLCDevice,
-    MLCInferenceGraph,
-    MLCLossDescriptor,
-    MLCLossLayer,
-    MLCLossType,
-    MLCOptimizerDescriptor,
-    MLCReductionType,
-    MLCRegularizationType,
-    MLCSGDOptimizer,
-    MLCTensor,
-    MLCTensorData,
-    MLCTensorParameter,
-    MLCTrainingGraph,
-    unwrap,
-)
+from benchmarks import graphs, networks, translation
+from mlc_torch import MLCTensor
 
 BATCHES = 4
 """How many different batches take turns."""
-HAND_WRITTEN, ONE_CALL, DETERMINISTIC = "hand-written", "mlc_torch, one call", "mlc_torch, deterministic"
-"""What the two main contenders are called in every report."""
 
 
 @dataclass(frozen=True)
@@ -45,147 +25,130 @@ class Workload:
     shape: tuple[int, ...]
     optimizer: str = "adam"
     classes: int = 10
+    """How many there are; 0 where the labels are numbers."""
     trains: bool = True
+    loss: str = "absolute"
+    """Of numbers: absolute, squared or huber."""
+    second: tuple[int, ...] = ()
+    """The shape of a second input."""
+    words: int = 0
+    """How many words there are, where the input is word numbers."""
+    style: str = "prepared"
+    """How the call is written; see ``benchmarks.contenders``."""
+    random: bool = False
+    """Whether it drops elements by chance: then results are compared without."""
 
     def module(self, device: torch.device) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return self.network().to(device).train(self.trains)
 
-    def batches(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Inputs and labels: class numbers, or zeros of the result's shape where there are no classes."""
-        draw = np.random.default_rng(1)
-        made = []
-        for _ in range(BATCHES):
-            x = draw.standard_normal(self.shape, np.float32)
-            y = draw.integers(0, self.classes, self.shape[0]) if self.classes else np.zeros(self.shape, np.float32)
-            made.append((x, y))
-        return made
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        return [self.shape, self.second] if self.second else [self.shape]
+
+    def inputs(self, number: int) -> list[np.ndarray]:
+        draw = np.random.default_rng([1, number])
+        if self.words:
+            return [draw.integers(0, self.words, self.shape).astype(np.int64)]
+        return [draw.standard_normal(shape, np.float32) for shape in self.shapes]
+
+    def labels(self, number: int) -> np.ndarray:
+        """Class numbers, or numbers of the result's shape where there are no classes."""
+        draw = np.random.default_rng([2, number])
+        if self.classes:
+            return draw.integers(0, self.classes, self.shape[0])
+        if self.loss == "absolute":
+            return np.zeros(self.shape, np.float32)
+        return draw.standard_normal(self.shape, np.float32)
 
 
-WORKLOADS = {
-    w.name: w
-    for w in (
-        Workload("perceptron", networks.Perceptron, graphs.perceptron, (32, 784)),
-        Workload("LeNet", networks.LeNet, graphs.lenet, (64, 1, 28, 28), "sgd"),
-        Workload("LSTM", networks.Recurrent, graphs.recurrent, (32, 32, 64)),
-        Workload("transformer", networks.TransformerBlock, graphs.transformer, (16, 64, 128), "adamw"),
-        Workload("ResNet-20", networks.ResNet20, graphs.resnet20, (64, 3, 32, 32)),
-        Workload("200 tiny", networks.TinyLayers, graphs.tiny_layers, (4, 4), "sgd", classes=0),
-        Workload("inference 1", networks.Perceptron, graphs.perceptron, (1, 784), trains=False),
-        Workload("inference 256", networks.Perceptron, graphs.perceptron, (256, 784), trains=False),
-    )
-}
-
-_TORCH_OPTIMIZERS: dict[str, tuple[Any, dict[str, float]]] = {
-    "adam": (torch.optim.Adam, {"lr": 1e-3}),
-    "adamw": (torch.optim.AdamW, {"lr": 1e-3, "weight_decay": 0.01}),
-    "sgd": (torch.optim.SGD, {"lr": 0.01, "momentum": 0.9}),
-}
+def sequence(
+    name: str, network: Callable[[], nn.Module], *shape: int, optimizer: str = "adam", infers: bool = False, **more
+) -> Workload:
+    """A workload whose network is a sequence of torch.nn modules."""
+    return Workload(name, network, translation.translate, shape, optimizer, trains=not infers, **more)
 
 
-class HandWritten:
-    """A training loop as the PyTorch documentation teaches it."""
+FIRST = (
+    Workload("perceptron", networks.Perceptron, graphs.perceptron, (32, 784)),
+    Workload("LeNet", networks.LeNet, graphs.lenet, (64, 1, 28, 28), "sgd"),
+    Workload("LSTM", networks.Recurrent, graphs.recurrent, (32, 32, 64)),
+    Workload("transformer", networks.TransformerBlock, graphs.transformer, (16, 64, 128), "adamw"),
+    Workload("ResNet-20", networks.ResNet20, graphs.resnet20, (64, 3, 32, 32)),
+    Workload("200 tiny", networks.TinyLayers, graphs.tiny_layers, (4, 4), "sgd", classes=0),
+    Workload("inference 1", networks.Perceptron, graphs.perceptron, (1, 784), trains=False),
+    Workload("inference 256", networks.Perceptron, graphs.perceptron, (256, 784), trains=False),
+)
+"""Measured with more contenders than the others, and shown in the picture."""
 
-    def __init__(
-        self, workload: Workload, device: torch.device, *, fused: bool = False, compiled: bool = False
-    ) -> None:
-        self.workload, self.device = workload, device
-        self.network = workload.module(device)
-        pin = (lambda t: t.pin_memory()) if device.type == "cuda" else (lambda t: t)
-        self.batches = [(pin(torch.from_numpy(x)), pin(torch.from_numpy(y))) for x, y in workload.batches()]
-        call = self._loss if workload.trains else self.network
-        self.call = torch.compile(call) if compiled else call
-        if workload.trains:
-            made, settings = _TORCH_OPTIMIZERS[workload.optimizer]
-            self.optimizer = made(self.network.parameters(), **settings, **({"fused": True} if fused else {}))
+_perceptron = partial(networks.dense, 784, 128, 10)
+_small = partial(networks.dense, 16, 32, 10)
 
-    def _loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        result = self.network(x)
-        return F.cross_entropy(result, y) if self.workload.classes else F.l1_loss(result, y)
+_TRAINING = (
+    sequence("train perceptron 1", _perceptron, 1, 784),
+    sequence("train perceptron 256", _perceptron, 256, 784),
+    sequence("train perceptron 1024", _perceptron, 1024, 784),
+    sequence("train perceptron 4096", _perceptron, 4096, 784),
+    sequence("train one layer", partial(networks.dense, 4, 10), 4, 4, optimizer="sgd plain"),
+    sequence("train wide perceptron", partial(networks.dense, 512, 1024, 512, 10), 64, 512),
+    sequence("train 100 layers", partial(networks.deep, 32, 100), 16, 32),
+    sequence("train 800 layers", partial(networks.deep, 8, 800), 4, 8, optimizer="sgd"),
+    sequence("train activations", networks.activations, 128, 64),
+    sequence("train small, SGD plain", _small, 32, 16, optimizer="sgd plain"),
+    sequence("train small, Nesterov", _small, 32, 16, optimizer="nesterov"),
+    sequence("train small, RMSProp", _small, 32, 16, optimizer="rmsprop"),
+    sequence("train small, RMSProp centered", _small, 32, 16, optimizer="rmsprop centered"),
+    sequence("train small, AMSGrad", _small, 32, 16, optimizer="amsgrad"),
+    sequence("train small, AdamW", _small, 32, 16, optimizer="adamw"),
+    sequence("train small convolutions", networks.digits, 32, 1, 28, 28),
+    sequence("train convolutions, batch norm, dropout", networks.normed, 16, 3, 32, 32, random=True),
+    sequence("train depthwise-separable", networks.separable, 16, 3, 32, 32, optimizer="sgd"),
+    sequence("train shortcuts", networks.shortcuts, 8, 3, 32, 32, optimizer="sgd"),
+    sequence("train groups and dilation", networks.grouped, 8, 3, 32, 32),
+    sequence("train group and instance norm", networks.group_normed, 8, 3, 32, 32),
+    sequence("train autoencoder", networks.autoencoder, 8, 3, 32, 32, classes=0, loss="squared"),
+    sequence("train LSTM 8x12, 32 wide", partial(networks.recurrent, 16, 32), 8, 12, 16),
+    sequence("train LSTM, 4 layers", partial(networks.recurrent, 16, 32, 4), 8, 12, 16),
+    sequence("train LSTM, both directions", partial(networks.recurrent, 16, 32, 1, True), 8, 12, 16),
+    sequence("train words", networks.words, 32, 20, words=5000),
+)
 
-    def step(self, number: int) -> torch.Tensor:
-        x, y = self.batches[number % BATCHES]
-        x = x.to(self.device, non_blocking=True)
-        if not self.workload.trains:
-            with torch.no_grad():
-                return self.call(x)
-        y = y.to(self.device, non_blocking=True)
-        self.optimizer.zero_grad()
-        loss = self.call(x, y)
-        loss.backward()
-        self.optimizer.step()
-        return loss.detach()
+_INFERENCE = (
+    sequence("infer perceptron 32", _perceptron, 32, 784, infers=True),
+    sequence("infer perceptron 1024", _perceptron, 1024, 784, infers=True),
+    sequence("infer perceptron 4096", _perceptron, 4096, 784, infers=True),
+    sequence("infer 100 layers", partial(networks.deep, 32, 100), 1, 32, infers=True),
+    sequence("infer convolutions 1", networks.digits, 1, 1, 28, 28, infers=True),
+    sequence("infer convolutions 64", networks.digits, 64, 1, 28, 28, infers=True),
+    sequence("infer depthwise-separable 1", networks.separable, 1, 3, 32, 32, infers=True),
+    sequence("infer convolutions, batch norm 8", networks.normed, 8, 3, 32, 32, infers=True),
+    Workload("infer ResNet-20 1", networks.ResNet20, graphs.resnet20, (1, 3, 32, 32), trains=False),
+    Workload("infer transformer 1", networks.TransformerBlock, graphs.transformer, (1, 64, 128), trains=False),
+    sequence("infer LSTM 1x100", partial(networks.recurrent, 8, 16), 1, 100, 8, infers=True),
+    sequence("infer LSTM 32x50", partial(networks.recurrent, 64, 128), 32, 50, 64, infers=True),
+    sequence("infer words 1", networks.words, 1, 20, words=5000, infers=True),
+    Workload(
+        "infer product and sum", networks.ProductAndSum, translation.product_and_sum, (1, 32, 64), trains=False,
+        second=(1, 64, 16), style="handler",
+    ),
+    Workload("infer choice", networks.Choice, translation.choice, (64, 64), trains=False, second=(64, 64)),
+)  # fmt: skip
 
+_STYLES = (
+    *(
+        sequence(f"call: {style}, 1 sample", _perceptron, 1, 784, infers=True, style=style)
+        for style in ("fresh", "handler", "copied", "outputs", "async", "selectors")
+    ),
+    *(
+        sequence(f"call: {style}, 32 samples", _perceptron, 32, 784, infers=True, style=style)
+        for style in ("handler", "outputs", "short")
+    ),
+    sequence("call: train, fresh, loss read", _perceptron, 32, 784, style="handler"),
+    sequence("call: train small, fresh, loss read", _small, 32, 16, style="handler"),
+    sequence("call: train, selectors", _perceptron, 32, 784, style="selectors"),
+    sequence("call: train, short batch", _perceptron, 32, 784, style="short"),
+    sequence("call: user gradient", _small, 32, 16, style="user gradient", optimizer="sgd"),
+)
 
-class MLCompute:
-    """The same through mlc_torch: one call a step, or three phases."""
-
-    def __init__(
-        self, workload: Workload, device: torch.device, *, phases: bool = False, inductor: bool = False
-    ) -> None:
-        self.workload, self.phases = workload, phases
-        self.device = unwrap(MLCDevice.cpu() if device.type == "cpu" else MLCDevice.gpu())
-        build = graphs.Builder()
-        self.batch = workload.shape[0]
-        self.x = unwrap(MLCTensor(shape=list(workload.shape)))
-        result = workload.build(build, self.x, workload.module(torch.device("cpu")))
-        self.arrays = [(x, one_hot(y, workload.classes) if workload.classes else y) for x, y in workload.batches()]
-        self.data = [tuple(MLCTensorData(bytesNoCopy=a, length=a.nbytes) for a in pair) for pair in self.arrays]
-        more = {"use_inductor": True} if inductor else {}
-        if not workload.trains:
-            self.graph = MLCInferenceGraph(graphObjects=[build.graph])
-            self.graph.addInputs({"x": self.x})
-            assert self.graph.compile(options=[], device=self.device, **more)
-            self.result = result  # a graph computes its results into memory only as long as somebody holds them
-            return
-        self.y = unwrap(MLCTensor(shape=list(self.arrays[0][1].shape)))
-        self.graph = MLCTrainingGraph(
-            graphObjects=[build.graph], lossLayer=self._loss(), optimizer=_optimizer(workload.optimizer)
-        )
-        self.graph.addInputs({"x": self.x}, lossLabels={"y": self.y})
-        self.graph.setTrainingTensorParameters([MLCTensorParameter(tensor=t) for t in build.trained])
-        assert self.graph.compile(options=[], device=self.device, **more)
-
-    def _loss(self) -> MLCLossLayer:
-        kind = MLCLossType.softmaxCrossEntropy if self.workload.classes else MLCLossType.meanAbsoluteError
-        return MLCLossLayer(descriptor=MLCLossDescriptor(type=kind, reductionType=MLCReductionType.mean))
-
-    def step(self, number: int) -> Any:
-        if not self.workload.trains:
-            return self.graph.execute(
-                inputsData={"x": self.data[number % BATCHES][0]}, batchSize=self.batch, options=[]
-            )
-        x, y = self.data[number % BATCHES]
-        if not self.phases:
-            return self.graph.execute(
-                inputsData={"x": x},
-                lossLabelsData={"y": y},
-                lossLabelWeightsData=None,
-                batchSize=self.batch,
-                options=[],
-            )
-        self.graph.bindAndWriteData(
-            {"x": x, "y": y}, forInputs={"x": self.x, "y": self.y}, to=self.device, synchronous=False
-        )
-        self.graph.executeForward(batchSize=self.batch, options=[])
-        self.graph.executeGradient(batchSize=self.batch, options=[])
-        return self.graph.executeOptimizerUpdate(options=[])
-
-
-def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
-    return np.eye(classes, dtype=np.float32)[labels]
-
-
-def _optimizer(name: str) -> Any:
-    _, settings = _TORCH_OPTIMIZERS[name]
-    decay = settings.get("weight_decay", 0.0)
-    descriptor = MLCOptimizerDescriptor(
-        learningRate=settings["lr"],
-        gradientRescale=1.0,
-        regularizationType=MLCRegularizationType.l2 if decay else MLCRegularizationType.none,
-        regularizationScale=decay,
-    )
-    if name == "sgd":
-        return MLCSGDOptimizer(descriptor=descriptor, momentumScale=settings["momentum"], usesNesterovMomentum=False)
-    return (MLCAdamWOptimizer if name == "adamw" else MLCAdamOptimizer)(descriptor=descriptor)
+WORKLOADS = {w.name: w for w in (*FIRST, *_TRAINING, *_INFERENCE, *_STYLES)}

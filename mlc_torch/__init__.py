@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
+
+# A sweep over all of torch's objects takes as long as the rest of this import, which leaves no garbage.
+_collects = gc.isenabled()
+gc.disable()
 
 from mlc_torch.descriptors import *  # noqa: F403
 from mlc_torch.device import MLCDevice, MLCPlatform
@@ -22,6 +27,9 @@ from mlc_torch.tensor import (
     MLCTensorOptimizerDeviceData,
     MLCTensorParameter,
 )
+
+if _collects:
+    gc.enable()
 
 __version__ = "0.1.0"
 

@@ -6,6 +6,8 @@ import argparse
 import os
 import platform
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,7 +62,35 @@ def _works(device: mlc.MLCDevice) -> list[str]:
     """Which element types reach the device's memory and come back."""
     moved = {kind.name: _moves(kind, device) for kind in mlc.MLCDataType}
     lines = [f"data types: {', '.join(name for name, why in moved.items() if why is None)}"]
+    if device.torch_device.type == "cuda":
+        lines.append(tf32())
     return lines + [f"not {name}: {why}" for name, why in moved.items() if why is not None]
+
+
+def tf32() -> str:
+    """What torch's switches make of float32 on CUDA: with TF32 a factor keeps 10 of its 23 bits after the point."""
+    backends: Any = torch.backends
+    used = {
+        "convolutions": _rounds(backends.cudnn, lambda: backends.cudnn.conv),
+        "LSTMs": _rounds(backends.cudnn, lambda: backends.cudnn.rnn),
+        "products": _rounds(backends.cuda.matmul, lambda: backends.cuda.matmul),
+    }
+    rounded, full = ([name for name, on in used.items() if on is which] for which in (True, False))
+    if not rounded:
+        return "float32: computed in full (TF32 is off)"
+    rest = f"; {' and '.join(full)} in full" if full else ""
+    return (
+        f"float32: {' and '.join(rounded)} round their factors to TF32, about 1e-3 of a value{rest}; "
+        "torch.backends.cudnn.allow_tf32 = False and torch.backends.cuda.matmul.allow_tf32 = False turn it off"
+    )
+
+
+def _rounds(backend: Any, part: Callable[[], Any]) -> bool:
+    """A switch of TF32; where a program has mixed torch's two ways of setting it, the old one cannot be read."""
+    try:
+        return bool(backend.allow_tf32)
+    except RuntimeError:
+        return part().fp32_precision == "tf32"
 
 
 def _moves(kind: mlc.MLCDataType, device: mlc.MLCDevice) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mlc_torch.engine import recording
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
@@ -59,7 +59,9 @@ class Captured:
         self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
         self._by_turn: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
-        self._capture(inner.mode.differentiates)
+        with recording.LOCK:  # the others run on meanwhile, but record afterwards
+            self._capture(inner.mode.differentiates)
+        recording.release(plan.device)
 
     def _capture(self, differentiates: bool) -> None:
         with ExitStack() as stack:
@@ -118,14 +120,7 @@ class Captured:
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
-        """The recorded work and what it gives; no graph where the work only looks at memory another way."""
-        graph = torch.cuda.CUDAGraph()
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                made = work()
-        empty = any("graph is empty" in str(w.message).lower() for w in told)
-        return None if empty else graph, made
+        return recording.recorded(work, self._pool, self._stream)
 
     def _record_update(self, updater: Updater) -> Any:
         updater.prepare()
@@ -197,7 +192,8 @@ class Captured:
                 updater.keep_numbers_in(self._block.numbers)
         graph = self._updates.get(updater.optimizer.configuration())
         if graph is None:
-            graph = self._record_update(updater)
+            with recording.LOCK:
+                graph = self._record_update(updater)
         updater.prepare()
         if graph is not _NOTHING:
             graph.replay()

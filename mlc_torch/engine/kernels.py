@@ -1,34 +1,151 @@
-"""Which of torch's CPU kernels computes a convolution or a product, by a fixed rule (never by timing: same program,
-same numbers).
+"""Which kernels compute what on the CPU: one table for layouts, one for products, one for the rest, by processor and threads.
 
-The rule was measured on both kinds of processor (docs, performance) and asks only what torch was built for. With vector
-code, kernels of up to 3x3 run faster with channels last, larger ones do not. Without, all of them do, and oneDNN's
-gradient takes two to four times as long as that of torch's own kernel, which multiplies matrices; the same holds for
-the forward pass over a single channel.
-
-Where torch was built with the Arm Compute Library it hands products with a transposed factor to it, and pays 70 to
-350 µs for the way there. BLAS is faster by more than it takes to transpose a small factor beforehand.
+Rules are fixed and never timed at run time: the same program gives the same numbers. They ask what torch was built for
+(vector code, the Arm Compute Library), the shapes, and how many threads torch has when a graph is compiled. Each says how
+it is known. What could not be shown to be safe is laid out as torch does by itself.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.func import functional_call
+from torch.nn import functional as F
 
-from mlc_torch.torch_private import own_conv_backward, own_conv_forward
+from mlc_torch.engine.depthwise import is_depthwise
+from mlc_torch.engine.replacements import (
+    convolution_backward,
+    convolution_of_one_channel,
+    depthwise_backward,
+    product_with_transposed_source,
+    product_with_transposed_weight,
+)
+from mlc_torch.layers.convolution import SameConv2d, TransposedConv2d
 
 aten = torch.ops.aten
 
 
-def prefers_channels_last(module: nn.Module, device: torch.device) -> bool:
-    """Whether the recorded module gets its weight with channels last, and so gives its result that way."""
-    if device.type != "cpu" or not isinstance(module, nn.Conv2d) or module.weight.dtype != torch.float32:
-        return False
-    return not has_vector_code() or max(module.kernel_size) <= 3
+class Layout(Enum):
+    """How a convolution is laid out while a graph is recorded; whoever runs the recording does the same."""
+
+    CONTIGUOUS = "image and weights contiguous"
+    CHANNELS_LAST = "weights with channels last, and with them the result"
+    SLICED = "channels last over every n-th pixel, in place of a stride of n"
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What the rules ask of a convolution."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    channels: int
+    vector_code: bool
+
+    @property
+    def is_strided_pointwise(self) -> bool:
+        return set(self.kernel) == {1} and set(self.stride) != {1} and set(self.padding) == {0}
+
+    @property
+    def is_dense(self) -> bool:
+        return self.groups == 1 and set(self.dilation) == {1}
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.channels
+
+
+@dataclass(frozen=True)
+class LayoutRule:
+    """Where it applies, what it says, and how that is known. The first rule that applies counts."""
+
+    applies: Callable[[Convolution], bool]
+    layout: Layout
+    evidence: str
+
+
+CONVOLUTION_LAYOUTS = (
+    LayoutRule(
+        lambda c: c.is_strided_pointwise and c.is_dense,
+        Layout.SLICED,
+        "oneDNN's gradient by the weights of a 1x1 convolution with a stride writes past its memory where the image has "
+        "channels last (uxlfoundation/oneDNN issue 6035: fewer channels than a vector holds, 16 with AVX-512, 8 with "
+        "AVX2; no overflow with stride 1 or contiguous images). Seen with torch 2.11 (oneDNN 3.10.2, jit_1x1:avx512_core) "
+        "with 3, 4, 8 and 16 threads: crashes in 13 of 56 runs of 60 steps, and wrong gradients in one; the gradient by "
+        "the image and all of 60 runs with stride 1 were sound. The same product over every n-th pixel has no stride.",
+    ),
+    LayoutRule(
+        lambda c: set(c.kernel) == {1} and set(c.stride) != {1},
+        Layout.CONTIGUOUS,
+        "The same kernel where slicing does not do (padding, groups): contiguous images take another way through oneDNN.",
+    ),
+    LayoutRule(
+        lambda c: not c.vector_code,
+        Layout.CHANNELS_LAST,
+        "ARM, torch 2.13 without vector code: all convolutions of a ResNet-20 step take 483 ms with channels last, 843 "
+        "contiguous (batch 64, 2 threads). Forward and gradient, one thread, 16 images of 32x32: two groups 22 against 58 "
+        "ms, dilation 2 18 against 42. Depthwise gradients have a rule of their own below.",
+    ),
+    LayoutRule(
+        lambda c: c.vector_code,
+        Layout.CHANNELS_LAST,
+        "x86 with AVX-512, torch 2.11, microseconds forward and gradient, contiguous against channels last, one thread: 3x3 "
+        "2222 and 1543, 5x5 5263 and 4914, four groups 2296 and 1255, dilation 2 3406 and 2747, depthwise 407 and 208; with "
+        "8 threads 631 and 390, 1622 and 1472, 762 and 452, 1006 and 833, 287 and 184. Pooling gains most: a maximum of 2x2 "
+        "1637 and 242, an average 1010 and 175. Safe: tests/gears/convolution_grid.py with 1, 2, 3, 4 and 8 threads under "
+        "glibc's checking allocator.",
+    ),
+    LayoutRule(lambda c: True, Layout.CONTIGUOUS, "torch's own choice."),
+)
+
+
+def layout_of(module: nn.Conv2d) -> Layout:
+    """How the rules lay out a convolution of float32 on the CPU."""
+    padding = module.padding if isinstance(module.padding, tuple) else (-1,)
+    asked = Convolution(
+        tuple(module.kernel_size),
+        tuple(module.stride),
+        tuple(padding),
+        tuple(module.dilation),
+        module.groups,
+        module.in_channels,
+        has_vector_code(),
+    )
+    return next(rule.layout for rule in CONVOLUTION_LAYOUTS if rule.applies(asked))
+
+
+def convolve(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor]) -> Any:
+    """Call a module that has convolutions in it, laid out by the rules, with ``own`` in place of its tensors.
+
+    Only torch's own class and ours are known to compute what the rules think. In whatever else holds a convolution it
+    finds contiguous images, as it would without us: channels last are handed on from layer to layer.
+    """
+    layout = Layout.CONTIGUOUS
+    if type(module) in (nn.Conv2d, SameConv2d) and own["weight"].dtype == torch.float32:
+        layout = layout_of(module)  # type: ignore[arg-type]
+    if layout is Layout.CONTIGUOUS:
+        sources = [s.contiguous() for s in sources]
+    else:
+        own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
+    if layout is Layout.SLICED:
+        down, right = module.stride  # type: ignore[misc]
+        return F.conv2d(sources[0][:, :, ::down, ::right], own["weight"], own.get("bias"))
+    # Every holder of a tensor is named in ``own``, once: torch's own search for ties would swap a module that stands at
+    # two places twice, and leave the stand-in behind.
+    return functional_call(module, own, tuple(sources), tie_weights=False)
+
+
+def holds_convolutions(module: nn.Module) -> bool:
+    return any(isinstance(part, (nn.modules.conv._ConvNd, TransposedConv2d)) for part in module.modules())
 
 
 @functools.cache
@@ -37,43 +154,62 @@ def has_vector_code() -> bool:
     return torch.backends.cpu.get_cpu_capability() != "DEFAULT"
 
 
-def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
-    """Point recorded convolutions and products to the kernels that the rule names."""
-    if device.type != "cpu" or has_vector_code():
-        return
-    for node in nodes:
-        if node.target in (aten.addmm.default, aten.mm.default) and not node.kwargs:
-            given: Any = node.args
-            *bias, x, other = given
-            *_, (rows, depth), (_, columns) = node.meta["shapes"]
-            product = product_of(rows, depth, columns, node.meta["dtype"])
-            if product is not None and isinstance(other, fx.Node) and other.target is aten.t.default:
-                node.target, node.args = product, (x, other.args[0], *bias)
-        elif node.target is aten.convolution_backward.default and is_plain(node.args[4:10]):
-            grad, x, weight, _, stride, padding, *_, mask = node.args
-            node.target = convolution_backward
-            node.args = (grad, x, weight, stride, padding, mask, node.meta["strides"])
-        elif node.target is aten.convolution.default and is_plain(node.args[3:9]):
-            x, weight, bias, stride, padding, *_ = node.args
-            if node.meta["shapes"][0][1] == 1:
-                node.target = convolution_of_one_channel
-                node.args = (x, weight, bias, stride, padding, node.meta["strides"])
+@dataclass(frozen=True)
+class Product:
+    """[rows, depth] times the transpose of [columns, depth]."""
+
+    rows: int
+    depth: int
+    columns: int
+    threads: int
+
+    @property
+    def least(self) -> int:
+        return min(self.rows, self.depth, self.columns)
+
+
+@dataclass(frozen=True)
+class ProductRule:
+    """As above; without a function torch's own choice stands."""
+
+    applies: Callable[[Product], bool]
+    function: Callable[..., torch.Tensor] | None
+    evidence: str
+
+
+_CHEAP = 2**15
+"""Elements that take about 40 µs to transpose on a Neoverse-N1."""
+
+PRODUCTS_BY_ACL = (
+    ProductRule(lambda p: p.least <= 8, None, "torch does not ask the Arm Compute Library for so little."),
+    ProductRule(
+        lambda p: p.rows >= 1024 and p.threads == 1 and p.depth * p.columns <= 2**20,
+        product_with_transposed_weight,
+        "One thread, 1024 and 4096 rows, time relative to torch's: weights of 784x128 .98 and .92, 512x512 .97 and .90, "
+        "128x512 .83 and .83, 1024x512 .93, 2048x256 .94. With two threads the two were not told apart.",
+    ),
+    ProductRule(
+        lambda p: p.depth * p.columns <= (2 * _CHEAP if p.rows >= 1024 else _CHEAP),
+        product_with_transposed_weight,
+        "The way to the Arm Compute Library takes 70 to 350 µs, and BLAS is as fast. Weights of 64x64 and 128x10: .03 to "
+        ".5 of torch's time for 9 to 1024 rows, with one and two threads.",
+    ),
+    ProductRule(
+        lambda p: p.rows * p.depth <= _CHEAP,
+        product_with_transposed_source,
+        "The same with the smaller factor transposed: 9 and 32 rows of 784 by 128 .50 and .86, of 512 by 512 .35 and .94.",
+    ),
+    ProductRule(lambda p: True, None, "64 to 512 rows of larger factors: transposing either takes 1.2 to 1.7 as long."),
+)
+"""Where torch was built with the Arm Compute Library, which it hands products with a transposed factor to (torch 2.13)."""
 
 
 def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
     """What multiplies [rows, depth] with the transpose of [columns, depth]; ``None`` for torch's own choice."""
-    if not multiplies_by_acl() or dtype != torch.float32 or min(rows, depth, columns) <= _LEFT_TO_BLAS:
+    if not multiplies_by_acl() or dtype != torch.float32:
         return None
-    small = _CHEAP_TO_TRANSPOSE
-    if columns * depth <= (2 * small if rows >= _MANY_ROWS else small):
-        return product_with_transposed_weight
-    return product_with_transposed_source if rows * depth <= small else None
-
-
-_LEFT_TO_BLAS = 8
-"""Up to here torch itself does."""
-_CHEAP_TO_TRANSPOSE, _MANY_ROWS = 2**15, 1024
-"""Elements that take about 40 µs to transpose; the rows that make up for twice as many."""
+    asked = Product(rows, depth, columns, torch.get_num_threads())
+    return next(rule.function for rule in PRODUCTS_BY_ACL if rule.applies(asked))
 
 
 @functools.cache
@@ -83,19 +219,17 @@ def multiplies_by_acl() -> bool:
     return ask is not None and bool(ask())
 
 
-def product_with_transposed_weight(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    other = weight.t().contiguous()
-    return torch.mm(x, other) if bias is None else torch.addmm(bias, x, other)
+Replacement = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function, and what it is called with."""
 
 
-def product_with_transposed_source(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
-) -> torch.Tensor:
-    """The source is laid out column by column: BLAS takes both as transposed."""
-    by_column = x.t().contiguous().t()
-    return torch.mm(by_column, weight.t()) if bias is None else torch.addmm(bias, by_column, weight.t())
+@dataclass(frozen=True)
+class KernelRule:
+    """An operation, when something else runs in its place, and how that is known."""
+
+    operation: Any
+    replace: Callable[[fx.Node], Replacement | None]
+    evidence: str
 
 
 def is_plain(how: Any) -> bool:
@@ -104,30 +238,72 @@ def is_plain(how: Any) -> bool:
     return len(stride) == 2 and set(dilation) == {1} and not transposed and groups == 1
 
 
-def convolution_of_one_channel(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Any, padding: Any, strides: Any
-) -> torch.Tensor:
-    return _laid_out(own_conv_forward(x, weight, bias, stride, padding), strides)
+def _product(node: fx.Node) -> Replacement | None:
+    given: Any = node.args
+    *bias, x, other = given
+    *_, (rows, depth), (_, columns) = node.meta["shapes"]
+    product = product_of(rows, depth, columns, node.meta["dtype"])
+    if product is None or node.kwargs or not isinstance(other, fx.Node) or other.target is not aten.t.default:
+        return None
+    return product, (x, other.args[0], *bias)
 
 
-def convolution_backward(
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    stride: Any,
-    padding: Any,
-    mask: Sequence[bool],
-    strides: Any,
-) -> list[torch.Tensor | None]:
-    """The gradients by source, weight and bias, as far as ``mask`` asks for them, laid out as they were recorded."""
-    grad, x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (grad, x, weight))
-    by_source, by_weight = own_conv_backward(grad, x, weight, stride, padding, mask[0], mask[1])
-    by_bias = grad.sum((0, 2, 3)) if mask[2] else None
-    return [_laid_out(g, s) for g, s in zip((by_source, by_weight, by_bias), strides, strict=True)]
+def _gradient_by_products(node: fx.Node) -> Replacement | None:
+    if not is_plain(node.args[4:10]):
+        return None
+    grad, x, weight, _, stride, padding, *_, mask = node.args
+    return convolution_backward, (grad, x, weight, stride, padding, mask, node.meta["strides"])
 
 
-def _laid_out(tensor: torch.Tensor | None, strides: tuple[int, ...] | None) -> Any:
-    """Later operations were recorded for these strides."""
-    if tensor is None or strides is None or tensor.stride() == strides:
-        return tensor
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
+def _depthwise_gradient(node: fx.Node) -> Replacement | None:
+    of_grad, of_x, of_weight, *_ = node.meta["shapes"]
+    if node.meta["dtype"] != torch.float32 or not is_depthwise(of_grad, of_x, of_weight, node.args[4:10]):
+        return None
+    grad, x, weight, _, stride, padding, dilation, *_, mask = node.args
+    return depthwise_backward, (grad, x, weight, stride, padding, dilation, mask, node.meta["strides"])
+
+
+def _one_channel(node: fx.Node) -> Replacement | None:
+    if not is_plain(node.args[3:9]) or node.meta["shapes"][0][1] != 1:
+        return None
+    x, weight, bias, stride, padding, *_ = node.args
+    return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
+
+
+KERNELS_WITHOUT_VECTOR_CODE = (
+    KernelRule(aten.addmm.default, _product, "PRODUCTS_BY_ACL"),
+    KernelRule(aten.mm.default, _product, "PRODUCTS_BY_ACL"),
+    KernelRule(
+        aten.convolution_backward.default,
+        _gradient_by_products,
+        "Gradient of 16 to 16 channels of 32x32, 64 images, 2 threads: oneDNN 75 ms contiguous and 29 with channels last, "
+        "torch's own kernel, which multiplies matrices, 12.",
+    ),
+    KernelRule(
+        aten.convolution_backward.default,
+        _depthwise_gradient,
+        "16 images of 32 channels, one thread: 32x32 66 ms with channels last, 26 contiguous, 7.8 this way; stride 2 24, 8 "
+        "and 6; 16x16 17, 7 and 2.2; a kernel of 5x5 137, 63 and 20.",
+    ),
+    KernelRule(
+        aten.convolution.default,
+        _one_channel,
+        "The forward pass over a single channel: oneDNN takes two to four times as long as torch's own kernel.",
+    ),
+)
+"""ARM, torch 2.13, whose build has no vector code for a Neoverse-N1. On x86 torch's own choices stand."""
+
+
+def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> None:
+    """Point recorded operations to what the rules name; the first rule of an operation that applies counts."""
+    if device.type != "cpu" or has_vector_code():
+        return
+    rules: dict[Any, list[KernelRule]] = {}
+    for rule in KERNELS_WITHOUT_VECTOR_CODE:
+        rules.setdefault(rule.operation, []).append(rule)
+    for node in nodes:
+        for rule in rules.get(node.target, ()):
+            found = rule.replace(node)
+            if found is not None:
+                node.target, node.args = found
+                break

@@ -38,7 +38,7 @@ class Planned:
         there = {*recording.forward, *taken}
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
-        own = recording.constants
+        own = self._constants = recording.constants
         made = (recording.readable, saved) if self._differentiates else (recording.readable,)
         self._make_forward = emit(recording.forward, bound, taken, made, own)
         self._make_backward = emit(

@@ -1,4 +1,4 @@
-"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes, dense layers."""
+"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes, constants, dense layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from mlc_torch.engine.trace import Recording
+from mlc_torch.engine.trace import Recording, is_view
 
 aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
@@ -24,25 +24,66 @@ def simplify(recording: Recording) -> Recording:
         if shorter is not None:
             node.replace_all_uses_with(shorter)
             replaced[node] = shorter
+    constants = _fold(recording, {renamed(n, replaced) for n in _results(recording)})
     parameters = set(recording.placeholders["parameters"])
     for node in recording.graph.nodes:
         _as_linear(node, parameters)
     recording.graph.eliminate_dead_code()
     alive = set(recording.graph.nodes)
 
-    def renamed(node: Any) -> Any:
-        while node in replaced:
-            node = replaced[node]
-        return node
-
     return replace(
         recording,
+        constants=recording.constants | constants,
         forward=[n for n in recording.forward if n in alive],
         backward=[n for n in recording.backward if n in alive],
-        readable=[renamed(n) for n in recording.readable],
-        gradients=[renamed(n) for n in recording.gradients],
-        wanted=[renamed(n) for n in recording.wanted],
+        readable=[renamed(n, replaced) for n in recording.readable],
+        gradients=[renamed(n, replaced) for n in recording.gradients],
+        wanted=[renamed(n, replaced) for n in recording.wanted],
     )
+
+
+def renamed(node: Any, replaced: dict[fx.Node, fx.Node]) -> Any:
+    while node in replaced:
+        node = replaced[node]
+    return node
+
+
+def _results(recording: Recording) -> list[fx.Node]:
+    every = [*recording.readable, *recording.gradients, *recording.wanted]
+    return [n for n in every if n is not None]
+
+
+def _fold(recording: Recording, results: set[fx.Node]) -> dict[str, torch.Tensor]:
+    """Compute once what depends on sizes alone: the number of real pixels under each window of an average, say.
+
+    Not where the memory might be handed out or written to: what a program gets is its own.
+    """
+    outside = set(results)
+    for node in reversed(recording.graph.nodes):
+        if _may_write(node) or (node in outside and is_view(node)):
+            outside.update(node.all_input_nodes)
+    folded: dict[fx.Node, torch.Tensor] = {}
+    for node in recording.graph.nodes:
+        value = node.meta.get("made")
+        if value is None and node.all_input_nodes and folded.keys() >= set(node.all_input_nodes):
+            known = [fx.node.map_arg(part, folded.__getitem__) for part in (node.args, node.kwargs)]
+            value = node.target(*known[0], **known[1])
+        if isinstance(value, torch.Tensor) and node not in outside:
+            folded[node] = value
+    constants = {}
+    for node, value in folded.items():
+        if all(user in folded for user in node.users):
+            continue
+        name = f"folded{len(constants)}"
+        constants[name] = value
+        node.op, node.target, node.args, node.kwargs = "get_attr", name, (), {}
+    return constants
+
+
+def _may_write(node: fx.Node) -> bool:
+    """Whether a node writes into what it is given, or is not known not to."""
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and (schema is None or schema.is_mutable)
 
 
 def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> None:

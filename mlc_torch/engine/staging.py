@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from mlc_torch.engine.gear import Tensors
+from mlc_torch.engine.recording import release_later
 
 _ALIGNMENT = 256
 _SMALL, _LARGE = 128 << 10, 16 << 20
@@ -50,8 +51,7 @@ class Block:
         if not self.is_replayed:
             return  # torch itself keeps pinned memory until the copies are done
         with contextlib.suppress(Exception):  # the process may be ending
-            if not torch.cuda.is_current_stream_capturing():  # a recording would not survive it
-                torch.cuda.synchronize(self.memory.device)
+            release_later(self._slots, self.memory.device)
 
     @property
     def turns(self) -> range:

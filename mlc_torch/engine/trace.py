@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.kernels import prefers_channels_last
+from mlc_torch.engine.kernels import convolve, holds_convolutions
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -132,12 +132,13 @@ def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Calla
             for name, tensor in held.items()
             if tensor is not None
         }
-        if prefers_channels_last(step.module, device):
-            own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
+        if arranged and holds_convolutions(step.module):
+            return convolve(step.module, own, sources)
         # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
         # two places twice, and leave the stand-in behind.
         return functional_call(step.module, own, tuple(sources), tie_weights=False)
 
+    arranged = device.type == "cpu"
     return call
 
 
@@ -149,6 +150,18 @@ _KERNEL_MATTERS = {
     torch.ops.aten.mm.default,
 }
 """Operations whose kernel is chosen afterwards, by their shapes."""
+MAKERS = {
+    torch.ops.aten.new_ones.default,
+    torch.ops.aten.new_zeros.default,
+    torch.ops.aten.new_full.default,
+    torch.ops.aten.ones.default,
+    torch.ops.aten.full.default,
+    torch.ops.aten.arange.default,
+    torch.ops.aten.arange.start,
+}
+"""Operations that give the same at every run, whatever tensor they are asked of."""
+_FEW = 2**16
+"""So many elements of a constant are kept for good."""
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 
@@ -214,6 +227,8 @@ class _Recorder(TorchDispatchMode):
             self._know(made, nodes[0])
             return made
         node = self.graph.call_function(func, tuple(nodes), named)
+        if func in MAKERS and made.numel() <= _FEW:
+            node.meta["made"] = made
         if func in _KERNEL_MATTERS:
             node.meta["strides"] = _strides(made)
             node.meta["shapes"] = [tuple(a.shape) if isinstance(a, torch.Tensor) else None for a in args]

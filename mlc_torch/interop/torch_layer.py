@@ -70,6 +70,11 @@ class TorchLayer(MLCLayer):
                 cell = self._statistics[name]._cell
                 _show(cell, buffer)
                 self._buffers.append(cell)
+        for path, module in self._given.named_modules():
+            if isinstance(module, nn.RNNBase):
+                own = {n: f"{path}.{n}" if path else n for n, _ in module.named_parameters()}
+                if self._parameters.keys() >= set(own.values()):  # not those of another name that share their weights
+                    _OneBlock(module, {n: self._parameters[name]._tensor._cell for n, name in own.items()})
         return Adapter(self._given) if self._adapts else self._given
 
     def __repr__(self) -> str:
@@ -77,6 +82,32 @@ class TorchLayer(MLCLayer):
             return f"TorchLayer({self._label!r})"
         count = sum(p.numel() for p in self._given.parameters())
         return f"TorchLayer({self._label!r}, {type(self._given).__name__}, {count:,} parameters)"
+
+
+class _OneBlock:
+    """Keeps the weights of a recurrent module side by side in one block on CUDA: elsewhere cuDNN warns, and copies them
+    into one before each run.
+    """
+
+    def __init__(self, module: nn.RNNBase, cells: dict[str, TensorState]) -> None:
+        self._module, self._cells, self._joining = weakref.ref(module), cells, False
+        for cell in cells.values():
+            cell.watched_by(self._join)
+        self._join()
+
+    def _join(self) -> None:
+        module = self._module()
+        if module is None or self._joining or not all(p.is_cuda for p in module.parameters()):
+            return  # some are still to come
+        self._joining = True
+        try:
+            module.flatten_parameters()
+            for name, cell in self._cells.items():
+                memory = module.get_parameter(name).detach()
+                if cell.value is not None and cell.value.data_ptr() != memory.data_ptr():
+                    cell.follow(memory)
+        finally:
+            self._joining = False
 
 
 class Adapter(nn.Module):

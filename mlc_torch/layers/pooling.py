@@ -26,6 +26,12 @@ class Pool2d(nn.Module):
         pads = _pads(x.shape[2], x.shape[3], self.window)
         return F.pad(x, pads, value=value) if any(pads) else x
 
+    def even_padding(self, x: torch.Tensor) -> tuple[int, int] | None:
+        """The padding (y, x) that torch's own functions take: as much on both sides, and at most half a kernel."""
+        left, right, top, bottom = _pads(x.shape[2], x.shape[3], self.window)
+        high, wide = self.window.kernelSizes
+        return (top, left) if left == right <= wide // 2 and top == bottom <= high // 2 else None
+
     def means(self, x: torch.Tensor) -> torch.Tensor:
         """The mean of each window of an image that has its padding already."""
         d = self.window
@@ -47,17 +53,22 @@ class MaxPool2d(Pool2d):
     """The largest element of each window; padding never wins."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        d = self.window
-        padded = self.padded(x, float("-inf"))
-        return F.max_pool2d(padded, tuple(d.kernelSizes), tuple(d.strides), dilation=tuple(d.dilationRates))
+        d, padding = self.window, self.even_padding(x)
+        if padding is None:
+            x, padding = self.padded(x, float("-inf")), (0, 0)
+        return F.max_pool2d(x, tuple(d.kernelSizes), tuple(d.strides), padding, tuple(d.dilationRates))
 
 
 class AveragePool2d(Pool2d):
     """The mean of each window, of its real elements alone unless padding counts."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        d, padding = self.window, self.even_padding(x)
+        if padding is not None and d.dilationRates == (1, 1):
+            counts = d.countIncludesPadding
+            return F.avg_pool2d(x, tuple(d.kernelSizes), tuple(d.strides), padding, count_include_pad=counts)
         means = self.means(self.padded(x))
-        if self.window.countIncludesPadding:
+        if d.countIncludesPadding:
             return means
         # What is real of a window depends on sizes alone; ones in place of the image tell.
         return means / self.means(self.padded(x.new_ones(1, 1, *x.shape[2:])))

@@ -11,6 +11,7 @@ import torch
 from torch.profiler import ProfilerActivity
 
 from mlc_torch.engine.plain import MARK
+from mlc_torch.engine.recording import synchronize
 from mlc_torch.enums import MLCExecutionOptions
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.table import Table, in_seconds
@@ -79,7 +80,7 @@ class Profile(Table):
     def __exit__(self, *error: object) -> None:
         self._force_options(0)
         if self._place.type == "cuda":
-            torch.cuda.synchronize(self._place)
+            synchronize(self._place)
         self._profiler.__exit__(*error)
         self._ended = True
         self._fill()

@@ -49,6 +49,7 @@ class TensorState:
     __slots__ = (
         "_handle",
         "_views",
+        "_watchers",
         "descriptor",
         "device",
         "dtype",
@@ -87,6 +88,7 @@ class TensorState:
         """Why nothing can be read of it now, where that needs saying."""
         self._handle: weakref.ref[MLCTensor] | None = None
         self._views: list[tuple[weakref.ref[torch.Tensor], View]] = []
+        self._watchers: list[Callable[[], None]] = []
 
     def handle(self) -> MLCTensor | None:
         """The ``MLCTensor`` that somebody still holds, if any."""
@@ -162,6 +164,16 @@ class TensorState:
                 parameter.data = view(value)
                 alive.append((reference, view))
         self._views = alive
+        for watcher in self._watchers:
+            watcher()
+
+    def watched_by(self, watcher: Callable[[], None]) -> None:
+        """Call ``watcher`` whenever this tensor's memory has moved."""
+        self._watchers.append(watcher)
+
+    def follow(self, memory: torch.Tensor) -> None:
+        """The same value lies in ``memory`` now: somebody has moved it there."""
+        self._rehome(memory.view(self.shape))
 
     def show(self, parameter: torch.Tensor, view: View) -> None:
         """Let ``parameter`` look into this tensor's memory through ``view``, now and wherever the memory moves."""
@@ -193,7 +205,7 @@ class TensorState:
         made = object.__new__(TensorState)
         for name in TensorState.__slots__:
             setattr(made, name, getattr(self, name))
-        made._handle, made._views, made.is_frozen = None, [], True
+        made._handle, made._views, made._watchers, made.is_frozen = None, [], [], True
         made.host, made.value, made.snapshot = None, value, host_bytes(value)
         return made
 

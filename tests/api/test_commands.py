@@ -42,6 +42,26 @@ def test_the_doctor_names_versions_and_devices(capsys, monkeypatch):
         assert words in text
 
 
+@pytest.mark.parametrize(
+    ("cudnn", "products", "words"),
+    [
+        (True, False, ["convolutions and LSTMs round their factors to TF32", "products in full", "allow_tf32 = False"]),
+        (True, True, ["convolutions and LSTMs and products round their factors"]),
+        (False, False, ["float32: computed in full (TF32 is off)"]),
+    ],
+)
+def test_the_doctor_says_what_tf32_does(cudnn, products, words):
+    """The line that it prints for a CUDA device; the switches are torch's, and are there without one."""
+    switches = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        switches[0].allow_tf32, switches[1].allow_tf32 = cudnn, products
+        line = doctor.tf32()
+    finally:
+        switches[0].allow_tf32, switches[1].allow_tf32 = before
+    assert all(w in line for w in words)
+
+
 def test_the_doctor_tells_of_a_device_that_is_none(capsys, monkeypatch):
     monkeypatch.setenv("MLC_TORCH_DEVICE", "quantum")
     assert main(["doctor"]) == 1

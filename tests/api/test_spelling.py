@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import os
 import pickle
 import subprocess
 import sys
@@ -486,18 +487,42 @@ def test_the_memory_of_chosen_overloads_is_bounded():
 _IMPORT = """
 import gc, sys, time
 import torch, numpy
-gc.collect()
-gc.disable()  # a sweep over torch's objects costs more than the import and belongs to neither
 before, start = set(sys.modules), time.process_time()
 import mlc_torch
 spent = time.process_time() - start
+assert gc.isenabled()
 new = {name.split(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
 print(spent, *sorted(new), any(name.startswith("torch._dynamo") for name in set(sys.modules) - before))
 """
 
 
-def test_importing_is_cheap_and_brings_nothing_else():
-    """Under 0.1 s beyond torch with cached bytecode; the bound leaves room for compiling it on a busy machine."""
-    found = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True).stdout.split()
-    assert float(found[0]) < 0.6
-    assert found[1:] == ["mlc_torch", "False"]
+def test_importing_is_cheap_and_brings_nothing_else(tmp_path):
+    """About 0.1 s beyond torch with cached bytecode, as an installed package has it; the bound is for a busy machine."""
+    setting = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    runs = [
+        subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, env=setting)
+        for _ in range(3)
+    ]
+    found = [run.stdout.split() for run in runs]
+    assert min(float(spent) for spent, *_ in found) < 0.3
+    assert found[0][1:] == ["mlc_torch", "False"]
+
+
+_FIRST_USE = """
+import sys
+import numpy, torch
+from mlc_torch import *
+before = set(sys.modules)
+graph, x, y = MLCGraph(), MLCTensor(shape=[4, 3]), MLCTensor(shape=[1, 3])
+graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[x, y])
+inference = MLCInferenceGraph(graphObjects=[graph])
+assert inference.addInputs({"x": x, "y": y}) and inference.compile(options=[], device=MLCDevice.cpu())
+print(len(set(sys.modules) - before), "sympy" in sys.modules)
+"""
+
+
+def test_a_first_layer_loads_nothing():
+    """torch.broadcast_shapes would bring in sympy, 480 modules and 0.4 seconds."""
+    run = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, check=True)
+    count, sympy = run.stdout.split()
+    assert int(count) < 20 and sympy == "False"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from benchmarks.contenders import HAND_WRITTEN, ONE_CALL
 from benchmarks.memory import compare
-from benchmarks.workloads import HAND_WRITTEN, ONE_CALL, WORKLOADS
+from benchmarks.workloads import WORKLOADS
 
 
 def test_peak_memory_of_a_resnet(torch_device):

@@ -253,7 +253,8 @@ def test_per_layer_profiling_names_the_layers():
     program = regression(widths=(6, 5, 3))
     program.layers[0].label = "the first"
     assert program.compile()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    # Without acc_events torch 2.11 warns, once in a process, that it keeps the events of one cycle only.
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         assert program.execute(options=Run.perLayerProfiling)
     names = {event.key for event in profile.key_averages()}
     assert {"mlc::the first", "mlc::FullyConnected", "mlc::Loss"} <= names

@@ -414,3 +414,21 @@ def test_a_module_that_was_moved_is_refused_at_compile():
 def test_what_is_no_module_is_a_type_error(wrong):
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
         TorchLayer(wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_a_recurrent_module_keeps_its_weights_in_one_block_on_cuda():
+    """Otherwise cuDNN warns, which is an error here, and joins them before each run."""
+    module = made(lambda: nn.LSTM(3, 5, num_layers=2, bidirectional=True, batch_first=True))
+    trained = Trained(module, (2, 4, 3), (2, 4, 10), "cuda")
+    own = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    assert len(own) == 1 and all(p.is_cuda for p in module.parameters())
+    before = [p.detach().cpu().clone() for p in module.parameters()]
+    trained.train(3)
+    assert {p.untyped_storage().data_ptr() for p in module.parameters()} == own
+    assert not any(torch.equal(p.detach().cpu(), old) for p, old in zip(module.parameters(), before, strict=True))
+    for where in ("cpu", "cuda"):
+        assert trained.training.compile(options=[], device=device(where))
+        trained.train(1)
+    assert len({p.untyped_storage().data_ptr() for p in module.parameters()}) == 1

@@ -60,7 +60,7 @@ _NUMBERS = {
     Kind.tanh: [(1.0, 1.0), (2.0, 0.5), (-1.0, 3.0)],
     Kind.softPlus: [(1.0, 1.0), (0.5, 2.0), (3.0, -1.0)],
     Kind.elu: [(1.0, 1.0), (0.25, 1.0), (-1.0, 1.0), (0.0, 1.0)],
-    Kind.relun: [(0.0, 6.0), (0.1, 1.0), (1.0, -0.2)],
+    Kind.relun: [(0.0, 6.0), (0.0, 1.5), (0.1, 1.0), (1.0, -0.2)],
     Kind.celu: [(1.0, 1.0), (2.0, 1.0), (0.5, 1.0)],
     Kind.hardShrink: [(0.5, 1.0), (2.0, 1.0), (0.0, 1.0)],
     Kind.softShrink: [(0.5, 1.0), (2.0, 1.0), (0.0, 1.0)],
@@ -108,7 +108,7 @@ def _factory(name, make, objc, kind, a=1.0, b=1.0, module=None) -> Record:
 L = MLCActivationLayer
 RECORDS = [_record(kind, a, b) for kind in Kind for a, b in _NUMBERS.get(kind, [(1.0, 1.0)])] + [
     _factory("relu", lambda: L.relu, lambda: L.reluLayer(), Kind.relu, 0, module=nn.ReLU),
-    _factory("relu6", lambda: L.relu6, lambda: L.relu6Layer(), Kind.relun, 0, 6, module=ours.ReLUN),
+    _factory("relu6", lambda: L.relu6, lambda: L.relu6Layer(), Kind.relun, 0, 6, module=nn.ReLU6),
     _factory("leakyReLU", lambda: L.leakyReLU, lambda: L.leakyReLULayer(), Kind.relu, 0.01, module=nn.LeakyReLU),
     _factory(
         "leakyReLU(negativeSlope)",
@@ -129,7 +129,15 @@ RECORDS = [_record(kind, a, b) for kind in Kind for a, b in _NUMBERS.get(kind, [
     _factory("softSign", lambda: L.softSign, lambda: L.softSignLayer(), Kind.softSign, module=nn.Softsign),
     _factory("elu", lambda: L.elu, lambda: L.eluLayer(), Kind.elu, module=nn.ELU),
     _factory("elu(a)", lambda: L.elu(a=0.3), lambda: L.eluLayerWithA_(0.3), Kind.elu, 0.3),
-    _factory("relun", lambda: L.relun(a=0.1, b=2), lambda: L.relunLayerWithA_b_(0.1, 2), Kind.relun, 0.1, 2),
+    _factory(
+        "relun",
+        lambda: L.relun(a=0.1, b=2),
+        lambda: L.relunLayerWithA_b_(0.1, 2),
+        Kind.relun,
+        0.1,
+        2,
+        module=ours.ReLUN,
+    ),
     _factory("logSigmoid", lambda: L.logSigmoid, lambda: L.logSigmoidLayer(), Kind.logSigmoid, module=nn.LogSigmoid),
     _factory("selu", lambda: L.selu, lambda: L.seluLayer(), Kind.selu, module=nn.SELU),
     _factory("celu", lambda: L.celu, lambda: L.celuLayer(), Kind.celu, module=nn.CELU),

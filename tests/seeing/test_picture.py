@@ -20,6 +20,8 @@ GRAPHS = {"perceptron": perceptron, "residual": residual, "recurrent": recurrent
 
 @pytest.fixture
 def without_dot(monkeypatch):
+    """Pictures are laid out by grandalf, an extra; where it is missing the test says so and does not run."""
+    pytest.importorskip("grandalf", reason="needs the extra viz")
     monkeypatch.setattr(picture_dot, "installed", lambda: False)
 
 
@@ -194,6 +196,7 @@ def test_the_dot_file_names_every_box_and_edge(tmp_path):
 
 
 def test_a_png_has_its_pixels(without_dot, tmp_path):
+    pytest.importorskip("resvg_py", reason="needs the extra viz")
     content = training(perceptron()).draw(tmp_path / "graph.png").read_bytes()
     assert content.startswith(b"\x89PNG\r\n") and len(content) > 5000
 

@@ -1,0 +1,65 @@
+"""Recording CUDA graphs beside other threads.
+
+A recording forbids certain calls while it lasts. CUDA's modes differ in whom: *global* forbids them to every thread, so
+that an allocation elsewhere ends the recording and fails itself; *thread-local* forbids them to the recording thread alone;
+*relaxed* forbids nothing, and a module that waits for the device while it is recorded would do so silently. Thread-local
+is what is wanted: other graphs run on, and mistakes of the recorded work are still told.
+
+Whatever the mode, nobody may wait for the whole device while one of its streams is recorded, and torch waits for it when a
+recording begins. So recordings run one after the other under one lock, and so does every wait for a device of ours.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import cuda
+
+LOCK = threading.RLock()
+"""Held while a graph is recorded or a device is waited for."""
+
+
+def recorded(work: Callable[[], Any], pool: Any, stream: cuda.Stream) -> tuple[cuda.CUDAGraph | None, Any]:
+    """The recorded work and what it gives; no graph where the work only looks at memory another way."""
+    graph = cuda.CUDAGraph()
+    with LOCK, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            made = work()
+    others = [w for w in told if "graph is empty" not in str(w.message).lower()]
+    for other in others:  # of another thread, or of a module's own
+        warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    return None if len(others) < len(told) else graph, made
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for everything that is queued on the device, at a moment when nothing is recorded."""
+    with LOCK:
+        cuda.synchronize(device)
+
+
+_unreleased: list[Any] = []
+"""Pinned memory of things that are gone, which copies still queued may read."""
+
+
+def release_later(memory: Any, device: torch.device) -> None:
+    """Give pinned memory back once the device has read it. Never waits for another thread: finalizers call this."""
+    _unreleased.append(memory)
+    release(device)
+
+
+def release(device: torch.device) -> None:
+    """Give back what waits for it, unless a recording is under way; the recording does so at its end."""
+    if not _unreleased or not LOCK.acquire(blocking=False):
+        return
+    try:
+        if not cuda.is_current_stream_capturing():
+            ready = list(_unreleased)
+            cuda.synchronize(device)
+            del _unreleased[: len(ready)]
+    finally:
+        LOCK.release()

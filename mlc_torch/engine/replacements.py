@@ -1,0 +1,64 @@
+"""What runs in place of torch's kernels on the CPU where the rules of ``kernels`` say so: the same numbers to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.depthwise import depthwise_gradients
+from mlc_torch.torch_private import own_conv_backward, own_conv_forward
+
+
+def product_with_transposed_weight(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    other = weight.t().contiguous()
+    return torch.mm(x, other) if bias is None else torch.addmm(bias, x, other)
+
+
+def product_with_transposed_source(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The source is laid out column by column: BLAS takes both as transposed."""
+    by_column = x.t().contiguous().t()
+    return torch.mm(by_column, weight.t()) if bias is None else torch.addmm(bias, by_column, weight.t())
+
+
+def convolution_of_one_channel(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, stride: Any, padding: Any, strides: Any
+) -> torch.Tensor:
+    return _laid_out(own_conv_forward(x, weight, bias, stride, padding), strides)
+
+
+def convolution_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    stride: Any,
+    padding: Any,
+    mask: Sequence[bool],
+    strides: Any,
+) -> list[torch.Tensor | None]:
+    """The gradients by source, weight and bias, as far as ``mask`` asks for them, laid out as they were recorded."""
+    grad, x, weight = (t.contiguous(memory_format=torch.channels_last) for t in (grad, x, weight))
+    by_source, by_weight = own_conv_backward(grad, x, weight, stride, padding, mask[0], mask[1])
+    by_bias = grad.sum((0, 2, 3)) if mask[2] else None
+    return [_laid_out(g, s) for g, s in zip((by_source, by_weight, by_bias), strides, strict=True)]
+
+
+def depthwise_backward(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, dilation: Any,
+    mask: Sequence[bool], strides: Any,
+) -> list[torch.Tensor | None]:  # fmt: skip
+    """The same of a depthwise convolution."""
+    found = depthwise_gradients(grad, x, weight, stride, padding, dilation, mask)
+    return [_laid_out(g, s) for g, s in zip(found, strides, strict=True)]
+
+
+def _laid_out(tensor: torch.Tensor | None, strides: tuple[int, ...] | None) -> Any:
+    """Later operations were recorded for these strides."""
+    if tensor is None or strides is None or tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)

@@ -1,0 +1,205 @@
+"""The rules for kernels: what they decide, and that what runs in a kernel's place computes the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mlc_torch import (
+    MLCGraph,
+    MLCPaddingPolicy,
+    MLCPoolingDescriptor,
+    MLCPoolingLayer,
+    MLCPoolingType,
+    MLCTrainingGraph,
+)
+from mlc_torch.engine import kernels
+from mlc_torch.engine.depthwise import depthwise_gradients, is_depthwise
+from mlc_torch.engine.kernels import Layout, Product
+from mlc_torch.engine.replacements import product_with_transposed_source, product_with_transposed_weight
+from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
+
+
+class Watching(TorchDispatchMode):
+    """Writes down for each convolution whether it has a stride, and whether its image or its weights have channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[bool, bool]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.convolution.default:
+            last = any(t.stride(1) == 1 and t.stride(3) == t.shape[1] > 1 for t in args[:2])
+            self.seen.append((max(args[3]) > 1, last))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("vector_code", [True, False])
+def test_no_strided_pointwise_convolution_meets_channels_last(monkeypatch, vector_code):
+    """The kernel that corrupts memory is not reached."""
+    monkeypatch.setattr(kernels, "has_vector_code", lambda: vector_code)
+    image = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last)
+    for stride, groups, padding in itertools.product((2, 3, (1, 2)), (1, 2, 8), (0, 1)):
+        module = nn.Conv2d(8, 16, 1, stride, padding, groups=groups)
+        with torch.no_grad(), Watching() as watching:
+            got = kernels.convolve(module, dict(module.named_parameters()), [image])
+        assert len(watching.seen) == 1 and not all(watching.seen[0])
+        want = F.conv2d(image.double(), module.weight.double(), module.bias.double(), stride, padding, 1, groups)
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_whatever_else_holds_convolutions_gets_contiguous_images():
+    image, given = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last), []
+
+    class Looking(nn.Conv2d):
+        def forward(self, x):
+            given.append(x.is_contiguous())
+            return super().forward(x)
+
+    for module in (Looking(8, 4, 1, 2), nn.Sequential(Looking(8, 4, 3))):
+        assert kernels.holds_convolutions(module)
+        kernels.convolve(module, dict(module.named_parameters()), [image])
+    assert given == [True, True]
+    assert not kernels.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+
+
+@pytest.mark.parametrize(
+    ("module", "x86", "arm"),
+    [
+        (nn.Conv2d(8, 16, 3), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 3, 2, 1), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 1), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 1, 2), Layout.SLICED, Layout.SLICED),
+        (nn.Conv2d(8, 16, 1, 2, 1), Layout.CONTIGUOUS, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 16, 1, 2, groups=2), Layout.CONTIGUOUS, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 16, 3, groups=2), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 3, groups=8), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 3, dilation=2), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 5), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+    ],
+    ids=lambda given: repr(given) if isinstance(given, nn.Module) else "",
+)
+def test_layouts(monkeypatch, module, x86, arm):
+    for vector_code, want in ((True, x86), (False, arm)):
+        monkeypatch.setattr(kernels, "has_vector_code", lambda made=vector_code: made)
+        assert kernels.layout_of(module) is want
+
+
+def test_every_rule_says_how_it_is_known():
+    tables = kernels.CONVOLUTION_LAYOUTS, kernels.PRODUCTS_BY_ACL, kernels.KERNELS_WITHOUT_VECTOR_CODE
+    assert all(rule.evidence for table in tables for rule in table)
+
+
+@pytest.mark.parametrize(
+    ("product", "want"),
+    [
+        (Product(8, 784, 128, 1), None),
+        (Product(32, 784, 128, 1), product_with_transposed_source),
+        (Product(64, 128, 10, 2), product_with_transposed_weight),
+        (Product(256, 784, 128, 1), None),
+        (Product(4096, 784, 128, 1), product_with_transposed_weight),
+        (Product(4096, 784, 128, 2), None),
+    ],
+)
+def test_products_by_rows_and_threads(monkeypatch, product, want):
+    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
+    monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: product.threads)
+    assert kernels.product_of(product.rows, product.depth, product.columns, torch.float32) is want
+    assert kernels.product_of(product.rows, product.depth, product.columns, torch.float64) is None
+
+
+@pytest.mark.parametrize("way", [product_with_transposed_weight, product_with_transposed_source])
+def test_products_are_products(way):
+    x, weight, bias = torch.randn(13, 11), torch.randn(9, 11), torch.randn(9)
+    torch.testing.assert_close(way(x, weight), F.linear(x, weight))
+    torch.testing.assert_close(way(x, weight, bias), F.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("padding", [(0, 0), (1, 1), (2, 0)])
+@pytest.mark.parametrize(("size", "kernel"), [((9, 8), (3, 3)), ((7, 10), (3, 2)), ((6, 6), (1, 5))])
+def test_depthwise_gradients_are_autograd_s(stride, dilation, padding, size, kernel):
+    x = torch.randn(2, 5, *size, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, 1, *kernel, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    y = F.conv2d(x, weight, bias, stride, padding, dilation, 5)
+    grad = torch.randn_like(y)
+    how = (stride, padding, dilation, False, (0, 0), 5)
+    if not is_depthwise(grad.shape, x.shape, weight.shape, how):
+        assert any(d * (k - 1) < p for d, k, p in zip(dilation, kernel, padding, strict=True))
+        return
+    want = torch.autograd.grad(y, (x, weight, bias), grad)
+    got = depthwise_gradients(grad, x.detach(), weight.detach(), stride, padding, dilation, (True, True, True))
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    none = depthwise_gradients(grad, x.detach(), weight.detach(), stride, padding, dilation, (False, True, False))
+    assert none[0] is None and none[2] is None and torch.equal(none[1], got[1])
+
+
+@pytest.mark.parametrize(
+    ("x", "weight", "groups"),
+    [((2, 4, 5, 5), (8, 1, 3, 3), 4), ((2, 4, 5, 5), (4, 2, 3, 3), 2), ((2, 1, 5, 5), (1, 1, 3, 3), 1)],
+)
+def test_other_groups_are_not_depthwise(x, weight, groups):
+    grad = (2, weight[0], 3, 3)
+    assert not is_depthwise(grad, x, weight, ((1, 1), (0, 0), (1, 1), False, (0, 0), groups))
+
+
+class Counting(TorchDispatchMode):
+    """Writes down which operations run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def averaged(size: int, kernel: int, stride: int):
+    """A training graph with an average of real pixels alone, padded as SAME says."""
+    graph, x = MLCGraph(), placeholder(2, 3, size, size)
+    descriptor = MLCPoolingDescriptor(
+        type=MLCPoolingType.average(countIncludesPadding=False),
+        kernelSizes=(kernel, kernel),
+        strides=(stride, stride),
+        paddingPolicy=MLCPaddingPolicy.same,
+    )
+    y = graph.node(MLCPoolingLayer(descriptor=descriptor), source=x)
+    out = y.descriptor.shape[2]
+    flat = graph.reshape(shape=[2, 3 * out * out], source=y)
+    layer = dense(3 * out * out, 2)
+    graph.node(layer, source=flat)
+    t = placeholder(2, 2)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    assert training.compile(options=[], device=cpu())
+    given = {"inputsData": {"x": data(values(2, 3, size, size))}, "lossLabelsData": {"t": data(values(2, 2))}}
+    return training, given | {"lossLabelWeightsData": None, "batchSize": 0}, y
+
+
+def test_what_depends_on_sizes_alone_is_computed_once():
+    """SAME over 6 pixels with stride 2 pads one side: the number of real pixels is a constant of the recording."""
+    training, given, y = averaged(6, 3, 2)
+    with Counting() as seen:
+        assert training.execute(**given)
+        assert training.execute(**given)
+    assert seen.names.count("avg_pool2d") == 2 and "new_ones" not in seen.names and "div" in seen.names
+    x = np.pad(values(2, 3, 6, 6), ((0, 0), (0, 0), (0, 1), (0, 1)), constant_values=np.nan)
+    want = [[np.nanmean(x[:, :, i : i + 3, j : j + 3], axis=(2, 3)) for j in (0, 2, 4)] for i in (0, 2, 4)]
+    np.testing.assert_allclose(array(y), np.transpose(want, (2, 3, 0, 1)), rtol=1e-5)
+
+
+def test_an_average_with_even_padding_is_torch_s_own():
+    training, given, _ = averaged(7, 3, 2)
+    with Counting() as seen:
+        assert training.execute(**given)
+    assert seen.names.count("avg_pool2d") == 1 and "constant_pad_nd" not in seen.names

@@ -1,0 +1,126 @@
+"""CUDA graphs are recorded in one thread while others record, run, allocate and let go."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import MLCInferenceGraph
+from mlc_torch.engine import recording
+from tests.graph.networks import NETWORKS, made
+from tests.graph.programs import array, data, on, sgd
+
+THREADS, ROUNDS, STEPS, TIMEOUT = 8, 4, 6, 240
+
+
+def train(number: int, device: torch.device) -> tuple[list[float], list[np.ndarray]]:
+    """A new graph, compiled and trained; the way it ran is the usual one."""
+    program, params = made(NETWORKS[number % len(NETWORKS)], sgd(0.05), on(device))
+    assert program.compile()
+    losses = [program.step() for _ in range(STEPS)]
+    assert "captured" in str(program.training.summary()), program.training.summary()
+    program.training.synchronizeUpdates()
+    return losses, [array(p) for p in params]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_eight_threads_record_and_run_side_by_side():
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    device = torch.device("cuda")
+    wanted = [train(n, device) for n in range(len(NETWORKS))]
+    gate, stop = threading.Barrier(THREADS), threading.Event()
+
+    def work(thread: int) -> None:
+        gate.wait(TIMEOUT)
+        for round_ in range(ROUNDS):
+            number = (thread + round_) % len(NETWORKS)
+            losses, params = train(number, device)
+            np.testing.assert_allclose(losses, wanted[number][0], rtol=1e-4)
+            for got, want in zip(params, wanted[number][1], strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+            gc.collect()  # recordings that are gone are let go of while others are made
+
+    def disturb() -> None:
+        """What the rest of a program does meanwhile: new device and pinned memory, waiting for its own stream."""
+        stream, size = torch.cuda.Stream(), 1 << 20
+        while not stop.is_set():
+            with torch.cuda.stream(stream):
+                pinned = torch.ones(size, pin_memory=True)
+                total = pinned.to(device, non_blocking=True).sum()
+                stream.synchronize()
+                assert total.item() == size
+            size = size * 3 // 2 if size < 1 << 26 else 1 << 20
+
+    with ThreadPoolExecutor(THREADS + 1) as pool:
+        beside = pool.submit(disturb)
+        try:
+            for future in [pool.submit(work, n) for n in range(THREADS)]:
+                future.result(TIMEOUT)
+        finally:
+            stop.set()
+        beside.result(TIMEOUT)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_small_inferences_that_are_let_go_of_during_a_recording():
+    """Their pinned memory waits until nothing is recorded, and is given back then."""
+    device = torch.device("cuda")
+
+    def infer() -> None:
+        program, _ = made(NETWORKS[0], sgd(0.05), on(device))
+        inference = MLCInferenceGraph(graphObjects=[program.graph])
+        assert inference.addInputs(program.inputs) and inference.compile(options=[], device=on(device))
+        given = {name: data(program.given[name]) for name in program.inputs}
+        for _ in range(20):
+            assert inference.execute(inputsData=given, batchSize=0)
+
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(lambda: [infer() for _ in range(3)]) for _ in range(4)]:
+            future.result(TIMEOUT)
+    gc.collect()
+    recording.release(device)
+    assert not recording._unreleased
+
+
+class _Guarded:
+    """Stands for ``torch.cuda`` where there is none: says who waits and whether something is recorded."""
+
+    def __init__(self, capturing: bool = False) -> None:
+        self.capturing, self.waited = capturing, 0
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.capturing
+
+    def synchronize(self, device: torch.device) -> None:
+        assert not self.capturing
+        self.waited += 1
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_pinned_memory_is_kept_while_something_is_recorded(monkeypatch, capturing):
+    cuda, device = _Guarded(capturing), torch.device("cuda")
+    monkeypatch.setattr(recording, "cuda", cuda)
+    monkeypatch.setattr(recording, "_unreleased", [])
+    recording.release_later("memory", device)
+    assert cuda.waited == (not capturing) and recording._unreleased == (["memory"] if capturing else [])
+    cuda.capturing = False
+    recording.release(device)
+    assert recording._unreleased == []
+
+
+def test_a_finalizer_never_waits_for_the_thread_that_records(monkeypatch):
+    cuda, device = _Guarded(), torch.device("cuda")
+    monkeypatch.setattr(recording, "cuda", cuda)
+    monkeypatch.setattr(recording, "_unreleased", [])
+    with recording.LOCK, ThreadPoolExecutor(1) as other:
+        other.submit(recording.release_later, "memory", device).result(10)
+        assert cuda.waited == 0 and recording._unreleased == ["memory"]
+    recording.release(device)
+    assert cuda.waited == 1 and recording._unreleased == []
