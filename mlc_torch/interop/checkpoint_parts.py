@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
                 seen.add(id(cell))
     for name, cell in _trained_tensors(graph):
         if id(cell) not in seen:
-            parameters[name] = cell
+            parameters[_unused(_spelled(name), parameters)] = cell
             seen.add(id(cell))
     return parameters, statistics
 
@@ -51,12 +52,20 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
 def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:
     """Tensors trained for themselves, by the name they were declared under, else by their label, else by their place."""
     declared = {key: name for key, (_, name) in graph._facts().names().items()}
-    for place, parameter in enumerate(graph._parameters_to_train()):
-        cell = parameter._tensor._cell
-        numbered = (
-            cell.label == f"data{cell.tensor_id}"
-        )  # counts the tensors of this process, and means nothing in the next
+    for place, cell in enumerate(graph._facts().trained_tensors):
+        # A label that counts the tensors of this process means nothing in the next.
+        numbered = cell.label == f"data{cell.tensor_id}"
         yield TRAINED + declared.get(id(cell), str(place) if numbered else cell.label), cell
+
+
+def _spelled(label: str) -> str:
+    """A label as text that files can hold: halves of characters, which Python allows, are written out."""
+    return label.encode(errors="backslashreplace").decode()
+
+
+def _unused(name: str, used: Container[str]) -> str:
+    """``name``, or with a number where another tensor has it: ``trained/a``, ``trained/a_1``."""
+    return next(n for n in chain([name], (f"{name}_{i}" for i in count(1))) if n not in used)
 
 
 def memory_of(cell: TensorState) -> torch.Tensor:
