@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from itertools import chain, count
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from mlc_torch.device import MLCDevice, offered, randomness
 from mlc_torch.graph import MLCGraph
 from mlc_torch.graph.torch_module import layer_names
+from mlc_torch.interop.names import spelled, unused
 from mlc_torch.layers.noise import Noise
 from mlc_torch.nodes.node import unique_layers
 from mlc_torch.optimizers import MLCOptimizer
@@ -44,7 +44,7 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
                 seen.add(id(cell))
     for name, cell in _trained_tensors(graph):
         if id(cell) not in seen:
-            parameters[_unused(_spelled(name), parameters)] = cell
+            parameters[unused(spelled(name), parameters)] = cell
             seen.add(id(cell))
     return parameters, statistics
 
@@ -56,16 +56,6 @@ def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:
         # A label that counts the tensors of this process means nothing in the next.
         numbered = cell.label == f"data{cell.tensor_id}"
         yield TRAINED + declared.get(id(cell), str(place) if numbered else cell.label), cell
-
-
-def _spelled(label: str) -> str:
-    """A label as text that files can hold: halves of characters, which Python allows, are written out."""
-    return label.encode(errors="backslashreplace").decode()
-
-
-def _unused(name: str, used: Container[str]) -> str:
-    """``name``, or with a number where another tensor has it: ``trained/a``, ``trained/a_1``."""
-    return next(n for n in chain([name], (f"{name}_{i}" for i in count(1))) if n not in used)
 
 
 def memory_of(cell: TensorState) -> torch.Tensor:
