@@ -30,6 +30,7 @@ from mlc_torch.interop.undo import Change, Undo, all_or_nothing, overwrite
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state
 
 Tensors = dict[str, torch.Tensor]
@@ -78,7 +79,8 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
             changes = _planned_changes(graph, tensors, about, resume and graph._facts().trains)
         except MLCRefusal as why:
             refuse(f"the checkpoint {str(path)!r} does not fit the graph: {why.reason}")
-        all_or_nothing(changes)
+        with refusing_lack_of_memory():
+            all_or_nothing(changes)
 
 
 def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

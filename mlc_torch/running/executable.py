@@ -30,6 +30,7 @@ from mlc_torch.seeing.memory import Memory
 from mlc_torch.seeing.profile import Profile
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
 
 _PLAIN = Compile.debugLayers | Compile.disableLayerFusion
@@ -162,7 +163,7 @@ class ExecutableGraph(MLCGraph, inherits_initializers=False):
             if self._compiled is None:
                 refuse("the device is nil, and the graph has not been compiled before")
             device = self._device
-        with self._lock.held(), undisturbed(device.torch_device):
+        with self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
             there = ExecutableGraph._all_nodes(self)
             nodes = self._nodes_to_run(there)
             if not nodes:
