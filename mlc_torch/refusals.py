@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from mlc_torch.printable import printable
 from mlc_torch.shown_by_default import ShownByDefault
 
 log = logging.getLogger("mlc_torch")
@@ -37,6 +38,7 @@ class MLCRefusal(ValueError):
     """Which of the calls in this process it was."""
 
     def __init__(self, reason: str, member: str = "") -> None:
+        reason = printable(reason)  # a label in it must not forge lines of a log
         super().__init__(reason)
         self.reason = reason
         self.member = member
@@ -75,7 +77,7 @@ def refuse(reason: str) -> NoReturn:
 
 def in_one_line(error: Exception) -> str:
     """An exception for a log line or a table."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": ")
+    return printable(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}".rstrip(": "))
 
 
 def is_strict() -> bool:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
+from operator import call
 from typing import Any
 
 import torch
@@ -43,6 +46,11 @@ def written_out() -> Iterator[None]:
         _writes_out.reset(token)
 
 
+# The fused kernels write without saying so in the tensors' version counters, by which an interrupted update is told from
+# one that was not begun. Both calls are made from C, one behind the other, so that no Ctrl-C comes between them.
+_note_write = getattr(torch._C, "_increment_version", torch.autograd.graph.increment_version)
+
+
 def fused_adam_(
     params: Tensors,
     grads: Tensors,
@@ -66,10 +74,11 @@ def fused_adam_(
     step = torch._fused_adam_ if fusable else None
     if fusable and isinstance(decay, float) and isinstance(lr, float) and lr:
         step, weight_decay = torch._fused_adamw_, (1 - decay) / lr  # w -= lr·weight_decay·w
-    elif decay is not None:
-        foreach("mul_", params, decay)
+    elif decay is not None and step is not None:
+        foreach("mul_", params, decay)  # only where numbers are on the device, whose queue nothing interrupts
     if step is not None:
-        step(
+        kernel = partial(
+            step,
             params,
             grads,
             averages,
@@ -84,16 +93,18 @@ def fused_adam_(
             amsgrad=bool(maxima),
             maximize=False,
         )
+        deque(map(call, (kernel, partial(_note_write, params[:1]))), 0)
         return
     if weight_decay:
         grads = foreach("add", grads, params, alpha=weight_decay)
-    foreach("lerp_", averages, grads, 1 - beta1)
-    foreach("mul_", squares, beta2)
-    foreach("add_", squares, foreach("mul", foreach("mul", grads, grads), 1 - beta2))
-    if maxima:
-        foreach("maximum_", maxima, squares)
-    roots = foreach("add", foreach("sqrt", maxima or squares), eps)
-    foreach("sub_", params, foreach("div", foreach("mul", averages, lr), roots))
+    # New values first, then all of them into place by one operation: whatever stops this, nothing is half updated.
+    average = foreach("lerp", averages, grads, 1 - beta1)
+    square = foreach("add", foreach("mul", squares, beta2), foreach("mul", grads, grads), alpha=1 - beta2)
+    largest = foreach("maximum", maxima, square) if maxima else []
+    roots = foreach("add", foreach("sqrt", largest or square), eps)
+    shrunk = params if decay is None else foreach("mul", params, decay)
+    moved = foreach("sub", shrunk, foreach("div", foreach("mul", average, lr), roots))
+    copy_all([*averages, *squares, *maxima, *params], [*average, *square, *largest, *moved])
 
 
 # So many steps that the kernel corrects no bias: ML Compute puts the correction into the rate, ε outside of it.
@@ -118,7 +129,8 @@ def fused_sgd_(
 ) -> None:
     """One step of gradient descent in place: m = μ·m + (1-d)·g; w -= lr·m, or lr·(g + μ·m) with Nesterov."""
     if available["fused_sgd"] and _fusable(params):
-        torch._fused_sgd_(
+        kernel = partial(
+            torch._fused_sgd_,
             params,
             grads,
             momenta,
@@ -130,14 +142,16 @@ def fused_sgd_(
             maximize=False,
             is_first_step=False,
         )
+        deque(map(call, (kernel, partial(_note_write, params[:1]))), 0)
         return
     if weight_decay:
         grads = foreach("add", grads, params, alpha=weight_decay)
+    momentums: Tensors = []
     if momenta:
-        foreach("mul_", momenta, momentum)
-        foreach("add_", momenta, grads, alpha=1 - dampening)
-        grads = foreach("add", grads, momenta, alpha=momentum) if nesterov else momenta
-    foreach("sub_", params, foreach("mul", grads, lr))
+        momentums = foreach("add", foreach("mul", momenta, momentum), grads, alpha=1 - dampening)
+        grads = foreach("add", grads, momentums, alpha=momentum) if nesterov else momentums
+    # All into place by one operation: whatever stops this, nothing is half updated.
+    copy_all([*momenta, *params], [*momentums, *foreach("sub", params, foreach("mul", grads, lr))])
 
 
 def copy_all(targets: Tensors, sources: Tensors) -> None:
@@ -148,6 +162,13 @@ def copy_all(targets: Tensors, sources: Tensors) -> None:
         else:
             for target, source in zip(targets, sources, strict=True):
                 target.copy_(source)
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an allocation failed. The CPU's allocator has no exception of its own: it is known by its words."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
 def is_disturbed(kind: str) -> bool:
@@ -185,7 +206,6 @@ def _fusable(params: Tensors) -> bool:
 
 _ON_ONE: dict[str, Callable[..., torch.Tensor]] = {
     "norm": torch.linalg.vector_norm,
-    "maximum_": lambda a, b: torch.maximum(a, b, out=a),
 }
 """Where a tensor's own method has another name, or there is none."""
 

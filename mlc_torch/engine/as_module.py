@@ -104,16 +104,16 @@ def as_module(
     root, graph, stopped = nn.Module(), fx.Graph(), set(stopped)
     nodes: dict[int, fx.Node] = {}
     described = {}
-    for label, (_, cell, axis) in zip(attribute_names(n for n, _, _ in inputs), inputs, strict=True):
+    for label, (_, cell, axis) in zip(argument_names(n for n, _, _ in inputs), inputs, strict=True):
         nodes.setdefault(id(cell), graph.placeholder(label))
         described[label] = Input(cell.shape, cell.dtype, axis)
     filled = {id(cell) for call in calls for cell in call.fills}
     held = {id(c): c for call in calls for c in call.reads if id(c) not in filled and id(c) not in nodes}
-    taken = [call.name for call in calls]
+    taken = [*(call.name for call in calls), *described]
     own = {id(cell) for cell in trained}
     for label, cell in zip(attribute_names((c.label for c in held.values()), taken), held.values(), strict=True):
         _hold(root, label, cell, id(cell) in own)
-        nodes[id(cell)] = graph.get_attr(label)
+        nodes[id(cell)] = graph.create_node("get_attr", label, name=_variable(label))
     first: dict[int, nn.Parameter] = {}
     for call in calls:
         if call.name not in root._modules:
@@ -123,7 +123,7 @@ def as_module(
             graph.call_method("detach", (s,)) if id(c) in stopped else s
             for c, s in zip(call.reads, sources, strict=True)
         ]
-        made = graph.call_module(call.name, tuple(cut))
+        made = graph.create_node("call_module", call.name, tuple(cut), name=_variable(call.name))
         if len(call.fills) == 1 and not call.lists:
             nodes[id(call.fills[0])] = made
             continue
@@ -152,10 +152,27 @@ def _hold(root: nn.Module, name: str, cell: TensorState, trained: bool) -> None:
 # Names
 
 _TAKEN = frozenset({*dir(fx.GraphModule), "training", "meta", "inputs", "outputs", "shares_memory"})
+_USED_BY_CODE = frozenset(
+    {"self", "torch", "device", "inf", "nan", "NoneType", "fx_pytree", "pytree", "getattr", "slice", "operator", "math"}
+)
+"""What the code of a ``forward`` that torch writes refers to, and an argument of that name would hide."""
+
+
+def argument_names(labels: Iterable[str]) -> list[str]:
+    """Labels as names of arguments: as ``attribute_names``, and none that the code needs for itself."""
+    return attribute_names(f"{label}_" if label in _USED_BY_CODE else label for label in labels)
+
+
+def _variable(attribute: str) -> str | None:
+    """What the code calls the value of an attribute; torch chooses well but for this one."""
+    return "self_" if attribute == "self" else None
 
 
 def attribute_names(labels: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """Labels as names of attributes: valid, none of a module's own, each only once (``dense``, ``dense_1``)."""
+    """Labels as names of attributes: valid, none of a module's own, each only once (``dense``, ``dense_1``).
+
+    Names in checkpoints are made by this, so that what it gives for a label must not change.
+    """
     used, names = set(taken), []
     for label in labels:
         # Python compares names in this normal form, and so must the attributes that code refers to by them.

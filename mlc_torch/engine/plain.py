@@ -10,6 +10,7 @@ import torch
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine
+from mlc_torch.printable import printable
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward
 
@@ -126,7 +127,7 @@ class Plain:
 
     def __init__(self, plan: Plan, mode: Mode, why: str = "", profile: bool = False) -> None:
         self.plan, self.mode, self.why = plan, mode, why
-        self._marks = (lambda step: torch.profiler.record_function(MARK + step.label)) if profile else None
+        self._marks = (lambda step: torch.profiler.record_function(MARK + printable(step.label))) if profile else None
         self._env: list[torch.Tensor | None] | None = None
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:

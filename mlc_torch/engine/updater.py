@@ -111,21 +111,20 @@ class Updater:
         """One update. An interruption leaves the step counted exactly if the parameters have changed."""
         self.prepare()
         params, given, states, numbers = self.chosen_for(gradients)
-        before = params[0]._version if params else 0
+        step, before = self.step, params[0]._version if params else 0
         try:
             if params:
                 self.optimizer.update(params, given, states, numbers)
+            self.count(step)
         except BaseException:
             if params and params[0]._version != before:
-                self.count()
+                self.count(step)
             raise
-        self.step += 1
-        self.optimizer.step_taken(self.step)
 
-    def count(self) -> None:
-        """A step was taken."""
-        self.step += 1
-        self.optimizer.step_taken(self.step)
+    def count(self, step: int) -> None:
+        """Step number ``step`` was taken."""
+        self.step = step + 1
+        self.optimizer.step_taken(step + 1)
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""

@@ -33,6 +33,7 @@ from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
 from mlc_torch.tensor.elements import FITTING
+from mlc_torch.tensor.memory import refuse_lack_of_memory
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -253,12 +254,15 @@ class MLCGraph(MLCObject):
                 batches[number] = 0
             if batches[number] or data._length < cell.nbytes or (data._element, cell.dtype) not in FITTING:
                 needed_bytes(name, cell, data, batches[number])
-        with undisturbed(device.torch_device):
-            for number, (_, cell, data) in enumerate(bound):
-                if kept[number]:
-                    cell.upload(data, device)
-                else:
-                    write(cell, data, device, batches[number])
+        try:
+            with undisturbed(device.torch_device):
+                for number, (_, cell, data) in enumerate(bound):
+                    if kept[number]:
+                        cell.upload(data, device)
+                    else:
+                        write(cell, data, device, batches[number])
+        except (MemoryError, RuntimeError) as error:
+            refuse_lack_of_memory(error)
         return True
 
     def _raise_late_failure(self) -> None:

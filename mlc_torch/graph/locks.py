@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Lock = AbstractContextManager[Any]
 
 _numbers = itertools.count()
 
@@ -20,7 +22,8 @@ class Locks:
     takes the locks in the order they were made in, so that no two wait for each other.
 
     A lock is only ever taken by ``with``: a Ctrl-C between a lock's ``acquire`` and the ``try`` behind it would leave the
-    lock taken for good, and other threads waiting.
+    lock taken for good, and other threads waiting. The block stands on the line of its ``with``, so that there is no line
+    to stop at, for a debugger or for what a test puts there, between the block's end and the lock's release.
     """
 
     def __init__(self, shared_with: Iterable[Locks] = ()) -> None:
@@ -28,32 +31,38 @@ class Locks:
         known[next(_numbers)] = threading.RLock()
         self._numbered: list[tuple[int, threading.RLock]] = sorted(known.items(), key=lambda item: item[0])
         self._locks = tuple(lock for _, lock in self._numbered)
-        self._first = self._locks[0]
-        self._second = self._locks[1] if len(self._locks) == 2 else None
+        together = _TOGETHER.get(len(self._locks))
+        self.holding = partial(_hold_all, self._locks) if together is None else partial(together, *self._locks)
+        """Calls a function with the arguments behind it while all locks are held: for what is called again and again."""
 
-    def holding(self, work: Callable[..., T], *args: object) -> T:
-        """Call ``work`` while all locks are held: for calls that are made again and again."""
-        with self._first:
-            if len(self._locks) == 1:
-                return work(*args)
-            if self._second is not None:
-                with self._second:
-                    return work(*args)
-            with _held(self._locks[1:]):
-                return work(*args)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """All locks, for a ``with`` block."""
-        with _held(self._locks):
-            yield
+        return _held(self._locks)
+
+
+# fmt: off
+
+
+def _hold_one(first: Lock, work: Callable[..., T], *args: object) -> T:
+    with first: return work(*args)  # noqa: E701
+
+
+def _hold_two(first: Lock, second: Lock, work: Callable[..., T], *args: object) -> T:
+    with first, second: return work(*args)  # noqa: E701
+
+
+def _hold_all(locks: tuple[Lock, ...], work: Callable[..., T], *args: object) -> T:
+    with _held(locks): return work(*args)  # noqa: E701
 
 
 @contextmanager
-def _held(locks: tuple[threading.RLock, ...]) -> Iterator[None]:
-    with locks[0]:
-        if len(locks) == 1:
-            yield
-        else:
-            with _held(locks[1:]):
-                yield
+def _held(locks: tuple[Lock, ...]) -> Iterator[None]:
+    if len(locks) == 1:
+        with locks[0]: yield  # noqa: E701
+    else:
+        with locks[0], _held(locks[1:]): yield  # noqa: E701
+
+
+# fmt: on
+
+_TOGETHER: dict[int, Callable[..., Any]] = {1: _hold_one, 2: _hold_two}

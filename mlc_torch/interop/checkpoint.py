@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from mlc_torch.interop.checkpoint_parts import (
     streams,
 )
 from mlc_torch.interop.torch_optimizer import TorchOptimizer
+from mlc_torch.interop.undo import Change, Undo, all_or_nothing, overwrite
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state
 
 Tensors = dict[str, torch.Tensor]
-Write = Callable[[], None]
 
 
 def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
@@ -63,19 +65,22 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
 def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bool = True) -> None:
     """Bring ``graph`` to where it was when ``path`` was written; raises ``MLCRefusal``, and changes nothing, if it cannot.
 
-    Names, shapes and types have to agree, and the refusal lists every one that does not. ``resume`` also takes up the
-    optimizer and the random streams, if the graph is one for training; without it only weights, statistics and trained
-    inputs are read. A checkpoint may come from another device, whose random streams cannot be taken up.
+    Names, shapes and types have to agree, and the refusal lists every one that does not. What interrupts it, an exception
+    or Ctrl-C, leaves the graph as it was. ``resume`` also takes up the optimizer and the random streams, if the graph is
+    one for training; without it only weights, statistics and trained inputs are read. A checkpoint may come from another
+    device, whose random streams cannot be taken up.
     """
     _expect_graph(graph, "load_checkpoint")
+    if not isinstance(resume, bool):
+        raise TypeError(f"load_checkpoint: argument 'resume' expects a bool, got {type(resume).__name__} {resume!r}")
     tensors, about = read_file(Path(path))
     with graph._lock.held():
         try:
-            writes = _planned_writes(graph, tensors, about, resume and graph._facts().trains)
+            changes = _planned_changes(graph, tensors, about, resume and graph._facts().trains)
         except MLCRefusal as why:
             refuse(f"the checkpoint {str(path)!r} does not fit the graph: {why.reason}")
-        for write in writes:
-            write()
+        with refusing_lack_of_memory():
+            all_or_nothing(changes)
 
 
 def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -93,24 +98,29 @@ def _settings(optimizer: MLCOptimizer) -> dict[str, Any]:
         "class": type(optimizer).__name__,
         "learningRate": float(optimizer.learningRate),
         "appliesGradientClipping": optimizer.appliesGradientClipping,
-        "timeStep": getattr(optimizer, "timeStep", None),
+        "timeStep": optimizer.timeStep if _counts(optimizer) else None,
     }
+
+
+def _counts(optimizer: MLCOptimizer) -> bool:
+    """Whether it has a time step."""
+    return "timeStep" in type(optimizer).__properties__
 
 
 # Loading: everything is checked before anything is written
 
 
-def _planned_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any], resume: bool) -> list[Write]:
+def _planned_changes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any], resume: bool) -> list[Change]:
     parameters, statistics = standing_cells(graph)
     cells = parameters | statistics
     given = {n: t for n, t in tensors.items() if not n.startswith((OPTIMIZER, GENERATOR))}
     _compare({name: memory_of(cell) for name, cell in cells.items()}, given)
-    writes = [_writer(cell, given[name]) for name, cell in cells.items()]
+    changes: list[Change] = [partial(_write, cell, given[name]) for name, cell in cells.items()]
     if resume:
-        writes += _optimizer_writes(graph, parameters, tensors, about)
-        writes += _stream_writes(graph, tensors, about)
-        writes.append(graph._forget_runs)
-    return writes
+        changes += _optimizer_changes(graph, parameters, tensors, about)
+        changes += _stream_changes(graph, tensors, about)
+        changes.append(lambda undo: graph._forget_runs())
+    return changes
 
 
 def _compare(expected: Tensors, given: Tensors, optional: Iterable[str] = ()) -> None:
@@ -133,17 +143,15 @@ def _form(tensor: torch.Tensor) -> str:
     return f"{list(tensor.shape)} {tensor.dtype}".replace("torch.", "")
 
 
-def _writer(cell: TensorState, value: torch.Tensor) -> Write:
-    def write() -> None:
-        memory_of(cell).copy_(value)
-        cell.download()
-
-    return write
+def _write(cell: TensorState, value: torch.Tensor, undo: Undo) -> None:
+    undo(cell.download)  # behind what follows, which is undone first
+    overwrite(memory_of(cell), value, undo)
+    cell.download()
 
 
-def _optimizer_writes(
+def _optimizer_changes(
     graph: MLCGraph, parameters: dict[str, TensorState], tensors: Tensors, about: dict[str, Any]
-) -> list[Write]:
+) -> list[Change]:
     optimizer, said = graph._update_rule(), about.get("optimizer")
     states = {n: t for n, t in tensors.items() if n.startswith(OPTIMIZER)}
     if optimizer is None:
@@ -154,44 +162,58 @@ def _optimizer_writes(
     if said.get("class") != type(optimizer).__name__:
         refuse(f"it was written with {said.get('class')}, the graph has {type(optimizer).__name__}")
     rate, clips, step = said.get("learningRate"), said.get("appliesGradientClipping"), said.get("timeStep")
-    if type(rate) is not float or type(clips) is not bool:
-        refuse(f"its optimizer has the learning rate {rate!r} and the clipping switch {clips!r}")
-    if hasattr(optimizer, "timeStep") and (type(step) is not int or not 0 <= step < 2**63):
+    if type(rate) is not float or not math.isfinite(rate) or type(clips) is not bool:
+        refuse(
+            f"its optimizer has the learning rate {rate!r} and the clipping switch {clips!r}; resume=False reads only "
+            "the weights"
+        )
+    counts = _counts(optimizer)
+    if counts and (type(step) is not int or not 0 <= step < 2**63):
         refuse(f"its optimizer has the time step {step!r}")
 
-    def settle() -> None:
-        optimizer.learningRate, optimizer.appliesGradientClipping = rate, clips
-        if hasattr(optimizer, "timeStep"):
+    has_rate = not isinstance(optimizer, TorchOptimizer)  # which has one for each group of parameters
+
+    def settle(rate: float, clips: bool, step: Any) -> None:
+        optimizer.appliesGradientClipping = clips
+        if has_rate:
+            optimizer.learningRate = rate
+        if counts:
             optimizer._timeStep = step
+
+    def take_up(undo: Undo) -> None:
+        now = _settings(optimizer)
+        undo(partial(settle, now["learningRate"], now["appliesGradientClipping"], now["timeStep"]))
+        settle(rate, clips, step)
 
     if isinstance(optimizer, TorchOptimizer):
         own = {n.removeprefix(OPTIMIZER): t for n, t in states.items()}
-        return [optimizer.state_writer(own, said.get("torch")), settle]
-    return [*_state_writes(optimizer, parameters, states), settle]
+        return [optimizer.state_change(own, said.get("torch")), take_up]
+    return [*_state_changes(optimizer, parameters, states), take_up]
 
 
-def _state_writes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], states: Tensors) -> list[Write]:
+def _state_changes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], states: Tensors) -> list[Change]:
     """A parameter without state in the file starts from zeros, as it would have then."""
     names = optimizer.state_names()
     every = {state_name(p, s): memory_of(cell) for p, cell in parameters.items() for s in names}
     with_state = {p for p in parameters if any(state_name(p, s) in states for s in names)}
     _compare(every, states, [n for p in parameters if p not in with_state for n in (state_name(p, s) for s in names)])
 
-    def write(cell: TensorState, values: list[torch.Tensor | None]) -> None:
+    def write(cell: TensorState, values: list[torch.Tensor | None], undo: Undo) -> None:
+        undo(partial(setattr, cell, "optimizer_device_data", list(cell.optimizer_device_data)))
         for memory, value in zip(adopt_state(cell, len(names)), values, strict=True):
-            memory.zero_() if value is None else memory.copy_(value)
+            overwrite(memory, torch.zeros(()) if value is None else value, undo)
 
-    writes: list[Write] = []
+    changes: list[Change] = []
     for p, cell in parameters.items():
         if p in with_state or cell.optimizer_device_data or cell.optimizer_data:
             if cell.optimizer_data and len(cell.optimizer_data) != len(names):
                 refuse(f"the optimizer keeps {len(names)} tensors for {p}, {len(cell.optimizer_data)} are bound")
             values = [states.get(state_name(p, s)) for s in names]
-            writes.append(partial(write, cell, values))
-    return writes
+            changes.append(partial(write, cell, values))
+    return changes
 
 
-def _stream_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> list[Write]:
+def _stream_changes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> list[Change]:
     seed = about.get("seed")
     try:
         valid = seed is None or (type(seed) is int and bool(start(torch.Generator(), seed)))
@@ -211,13 +233,17 @@ def _stream_writes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> 
         except (RuntimeError, TypeError) as error:
             refuse(f"{name} is no state of a generator ({str(error).splitlines()[0]})")
 
-    def write() -> None:
+    def settle(seed: int | None, states: Tensors) -> None:
         if randomness.seed != seed:
             randomness.reseed(seed)
-        for name in here.keys() & given.keys():
-            here[name].set_state(given[name])
+        for name, state in states.items():
+            here[name].set_state(state)
 
-    return [write]
+    def take_up(undo: Undo) -> None:
+        undo(partial(settle, randomness.seed, {name: stream.get_state() for name, stream in here.items()}))
+        settle(seed, {name: given[name] for name in here.keys() & given.keys()})
+
+    return [take_up]
 
 
 def _anywhere(stream: str) -> str:

@@ -7,16 +7,27 @@ import hashlib
 import json
 import os
 import secrets
+import struct
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import torch
 
 from mlc_torch.extras import install
 from mlc_torch.refusals import refuse
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 FORMAT = 1
 _ABOUT, _DIGEST = "mlc_torch", "sha256"
+_LENGTH = struct.Struct("<Q")
+"""How a file begins: the length of its header, which is JSON."""
+_LONGEST_HEADER = 100_000_000
+"""The format's own limit."""
+_UNFINISHED = ".mlc_torch-{}.tmp"
 
 
 def _safetensors() -> Any:
@@ -29,40 +40,97 @@ def _safetensors() -> Any:
     return safetensors
 
 
+# Writing
+
+
 def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-    """Write beside ``path``, wait for the disk, then take its place: ``path`` holds the old file or the new one."""
+    """Write beside ``path``, wait for the disk, then take its place: ``path`` holds the old file or the new one.
+
+    A symbolic link stays one, and what it points to is written.
+    """
     library = _safetensors()
     _plain_file(path)
+    target = Path(os.path.realpath(path))
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    with beside.open("xb") as file:
-        mode = os.fstat(file.fileno()).st_mode
+    contents = library.torch.save(tensors, {_ABOUT: text, _DIGEST: _digest(tensors, text)})
+    _remove_unfinished(target.parent)
+    while not _replaced(target, contents):
+        pass  # another process took the new file for an unfinished one before it was locked
+    _to_disk(target.parent)
+
+
+def _replaced(path: Path, contents: bytes) -> bool:
+    beside = path.with_name(_UNFINISHED.format(secrets.token_hex(8)))
     try:
-        library.torch.save_file(tensors, beside, {_ABOUT: text, _DIGEST: _digest(tensors, text)})
-        beside.chmod(mode)  # the library makes files that only their owner may read
-        _to_disk(beside)
-        os.replace(beside, path)
+        with beside.open("xb") as file:
+            if not _locked(file, beside):
+                return False
+            file.write(contents)
+            file.flush()
+            os.fsync(file.fileno())
+            if fcntl is not None:
+                os.replace(beside, path)  # while the lock is held
+        if fcntl is None:
+            os.replace(beside, path)  # Windows does not rename open files
     finally:
         beside.unlink(missing_ok=True)
-    _to_disk(path.parent)
+    return True
+
+
+def _locked(file: BinaryIO, path: Path) -> bool:
+    """Lock a new file, so that other processes see that its writer lives; whether it is still there."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        return True  # a file system without locks, where nobody removes unfinished files either
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left behind. The files of living ones are locked, and stay."""
+    for left in folder.glob(_UNFINISHED.format("*")) if fcntl is not None else ():
+        try:
+            with left.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+        except OSError:
+            continue  # locked, gone, or somebody else's
+
+
+def _to_disk(folder: Path) -> None:
+    """Wait until the entries of a folder are on the disk. Windows cannot open folders."""
+    if os.name == "nt":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+# Reading
 
 
 def read_file(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors, in host memory, and what is said about them; a file that is not exactly what was written is refused."""
+    """The tensors, in host memory, and what is said about them; a file that is not exactly what was written is refused.
+
+    The file is read once, into memory of our own: nobody can change or shorten what was checked.
+    """
     library = _safetensors()
     _plain_file(path)
-    with path.open("rb"):
-        pass  # a file that cannot be opened raises what Python raises for it
+    contents = _contents(path)
+    said = _metadata(path, contents)
     try:
-        with library.safe_open(path, framework="pt", device="cpu") as file:
-            said = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+        tensors = library.torch.load(contents)
     except Exception as error:  # noqa: BLE001 - whatever a hostile file makes the parser say
         _broken(path, f"{type(error).__name__}: {error}")
-    text, digest = said.get(_ABOUT), said.get(_DIGEST)
-    if text is None or digest is None:
-        _broken(path, "mlc_torch did not write it")
-    if _digest(tensors, text) != digest:
+    text = said[_ABOUT]
+    if _digest(tensors, text) != said[_DIGEST]:
         _broken(path, "its contents are not what was written; the file is damaged")
     try:
         about = json.loads(text)
@@ -74,11 +142,50 @@ def read_file(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     return tensors, about
 
 
+def _contents(path: Path) -> bytes:
+    """All bytes of a file that begins as ours do; others may be too large to be read to no purpose."""
+    with path.open("rb") as file:
+        start = file.read(_LENGTH.size)
+        length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
+        if not 0 < length <= _LONGEST_HEADER:
+            _broken(path, "it does not begin as safetensors files do")
+        _metadata(path, start + file.read(length))
+        file.seek(0)
+        try:
+            return file.read()
+        except MemoryError:
+            _broken(path, f"there is no memory for its {os.fstat(file.fileno()).st_size} bytes")
+
+
+def _metadata(path: Path, contents: bytes) -> dict[str, str]:
+    """What the header says beside the tensors: our description and the digest."""
+    (length,) = _LENGTH.unpack_from(contents)
+    header = contents[_LENGTH.size : _LENGTH.size + length]
+    if len(header) < length:
+        _broken(path, "it is cut off")
+    try:
+        said = json.loads(header)["__metadata__"]
+        if not (type(said[_ABOUT]) is type(said[_DIGEST]) is str):
+            raise TypeError
+        said[_ABOUT].encode()  # JSON can spell half characters, which no text of ours holds
+    except RecursionError:
+        _broken(path, "its header cannot be read")
+    except (KeyError, TypeError):
+        _broken(path, "mlc_torch did not write it")
+    except ValueError as error:
+        _broken(path, f"its header cannot be read ({error})")
+    return said
+
+
 def _plain_file(path: Path) -> None:
     """A device would be replaced by the file, and reading from a pipe would wait."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return  # also a link to a file that is not there yet; links that go round in circles raise
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.exists() and not path.is_file():
+    if not path.is_file():
         raise OSError(errno.EINVAL, "A checkpoint is a plain file, and this is none", str(path))
 
 
@@ -95,14 +202,3 @@ def _digest(tensors: dict[str, torch.Tensor], text: str) -> str:
         if tensor.numel():
             sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until a file, or the entries of a folder, are on the disk. Windows cannot open folders."""
-    if os.name == "nt" and path.is_dir():
-        return
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -10,6 +10,7 @@ import torch
 from mlc_torch.device import MLCDevice, offered, randomness
 from mlc_torch.graph import MLCGraph
 from mlc_torch.graph.torch_module import layer_names
+from mlc_torch.interop.names import spelled, unused
 from mlc_torch.layers.noise import Noise
 from mlc_torch.nodes.node import unique_layers
 from mlc_torch.optimizers import MLCOptimizer
@@ -43,7 +44,7 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
                 seen.add(id(cell))
     for name, cell in _trained_tensors(graph):
         if id(cell) not in seen:
-            parameters[name] = cell
+            parameters[unused(spelled(name), parameters)] = cell
             seen.add(id(cell))
     return parameters, statistics
 
@@ -51,11 +52,9 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
 def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:
     """Tensors trained for themselves, by the name they were declared under, else by their label, else by their place."""
     declared = {key: name for key, (_, name) in graph._facts().names().items()}
-    for place, parameter in enumerate(graph._parameters_to_train()):
-        cell = parameter._tensor._cell
-        numbered = (
-            cell.label == f"data{cell.tensor_id}"
-        )  # counts the tensors of this process, and means nothing in the next
+    for place, cell in enumerate(graph._facts().trained_tensors):
+        # A label that counts the tensors of this process means nothing in the next.
+        numbered = cell.label == f"data{cell.tensor_id}"
         yield TRAINED + declared.get(id(cell), str(place) if numbered else cell.label), cell
 
 

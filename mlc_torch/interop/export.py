@@ -13,6 +13,7 @@ import torch
 from mlc_torch.engine.as_module import Input, SharedGraphModule
 from mlc_torch.extras import install
 from mlc_torch.graph import MLCGraph
+from mlc_torch.interop.names import spelled, unused
 from mlc_torch.refusals import log
 
 _TRANSLATES_SEVERAL_RESULTS = "2.7"
@@ -34,7 +35,8 @@ def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.expo
 def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch: bool = True) -> Path:
     """Write the graph in inference mode, without its loss layers, as ONNX; gives the path.
 
-    Inputs and outputs bear the names that ``addInputs`` and ``addOutputs`` gave them, else labels of tensors and layers.
+    Inputs and outputs bear the names that ``addInputs`` and ``addOutputs`` gave them, else labels of tensors and layers:
+    inputs as valid names of Python, and what several would share made unique.
     """
     with _modes_kept(graph):
         module = graph.to_module()
@@ -45,21 +47,31 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
     first = next((name for name, axes in free.items() if axes), None)
     named = {name: dict.fromkeys(axes, "batch") if name == first else {} for name, axes in free.items()} or None
     try:
-        torch.onnx.export(
-            program,
-            f=path,
-            dynamo=True,
-            external_data=False,
-            input_names=list(module.inputs),
-            output_names=module.outputs,
-            dynamic_shapes=named,
-            verbose=False,
-        )
+        made = torch.onnx.export(program, dynamo=True, dynamic_shapes=named, verbose=False)
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"writing ONNX needs the package {missing.name}: {install('onnx')}", name=missing.name
         ) from missing
+    assert made is not None
+    _name_values(made.model.graph, list(module.inputs), module.outputs)
+    made.save(os.fspath(path), external_data=False)
     return Path(path)
+
+
+def _name_values(graph: Any, inputs: list[str], outputs: list[str]) -> None:
+    """Give the inputs and outputs of an ONNX graph these names. Its values share one space of names, torch's included."""
+    used = {*graph.initializers, *inputs}
+    names = dict(zip(graph.inputs, inputs, strict=True))
+    for value, label in zip(graph.outputs, outputs, strict=True):
+        name = unused(spelled(label) or "output", used)
+        names.setdefault(value, name)
+        used.add(name)
+    inner = [v for node in graph for v in node.outputs if v not in names and v.name]
+    for value in inner:
+        value.name = unused(value.name, used)
+        used.add(value.name)
+    for value, name in names.items():
+        value.name = name
 
 
 def _normalized(

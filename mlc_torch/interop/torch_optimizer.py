@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import math
+from functools import partial
 from typing import Any
 
 import torch
 
 from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
+from mlc_torch.interop.undo import Change, Undo
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -124,14 +126,18 @@ class TorchOptimizer(MLCOptimizer):
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         return tensors, {"class": type(self._optimizer).__name__, "rates": rates, "numbers": numbers}
 
-    def state_writer(self, tensors: dict[str, torch.Tensor], said: Any) -> Callable[[], None]:
+    def state_change(self, tensors: dict[str, torch.Tensor], said: Any) -> Change:
         """Checks a saved state; gives what takes it up."""
         now = self._optimizer.state_dict()
         said = said if isinstance(said, dict) else {}
         rates, numbers = said.get("rates"), said.get("numbers")
         if said.get("class") != type(self._optimizer).__name__:
             refuse(f"it was written with {said.get('class')}, the graph has {type(self._optimizer).__name__}")
-        if not isinstance(rates, list) or [type(r) for r in rates] != [float] * len(now["param_groups"]):
+        if (
+            not isinstance(rates, list)
+            or [type(r) for r in rates] != [float] * len(now["param_groups"])
+            or not all(map(math.isfinite, rates))
+        ):
             refuse(f"it has the learning rates {rates!r}, the optimizer {len(now['param_groups'])} groups")
         places = {str(place): place for group in now["param_groups"] for place in group["params"]}
         loaded: dict[int, dict[str, Any]] = {}
@@ -149,4 +155,9 @@ class TorchOptimizer(MLCOptimizer):
                 refuse(f"unexpected: torch/{place}")
             loaded.setdefault(places[place], {}).update(others)
         groups = [group | {"lr": rate} for group, rate in zip(now["param_groups"], rates, strict=True)]
-        return lambda: self._optimizer.load_state_dict({"state": loaded, "param_groups": groups})
+
+        def take_up(undo: Undo) -> None:
+            undo(partial(self._optimizer.load_state_dict, self._optimizer.state_dict()))
+            self._optimizer.load_state_dict({"state": loaded, "param_groups": groups})
+
+        return take_up

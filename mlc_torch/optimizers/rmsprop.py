@@ -6,7 +6,7 @@ from typing import Any
 
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors, foreach
+from mlc_torch.torch_private import Tensors, copy_all, foreach
 
 
 class MLCRMSPropOptimizer(MLCOptimizer):
@@ -41,23 +41,20 @@ class MLCRMSPropOptimizer(MLCOptimizer):
     def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         if self.weight_decay:
             grads = foreach("add", grads, params, alpha=self.weight_decay)
-        states = list(states)
-        square = states.pop(0)
-        foreach("mul_", square, self._alpha)
-        foreach("add_", square, foreach("mul", foreach("mul", grads, grads), 1 - self._alpha))
-        spread = square
+        # New values first, then all of them into place by one operation: whatever stops this, nothing is half updated.
+        square = foreach(
+            "add", foreach("mul", states[0], self._alpha), foreach("mul", grads, grads), alpha=1 - self._alpha
+        )
+        spread, made = square, [square]
         if self._isCentered:
-            average = states.pop(0)
-            foreach("mul_", average, self._alpha)
-            foreach("add_", average, foreach("mul", grads, 1 - self._alpha))
+            average = foreach("add", foreach("mul", states[1], self._alpha), grads, alpha=1 - self._alpha)
             # Rounding can take n - a² below zero, where the root does not exist.
             spread = foreach("clamp_min", foreach("sub", square, foreach("mul", average, average)), 0.0)
+            made.append(average)
         steps = foreach("div", grads, foreach("add", foreach("sqrt", spread), self._epsilon))
         steps = foreach("mul", steps, numbers["lr"])
         if self._momentumScale:
-            moving = states.pop(0)
-            foreach("mul_", moving, self._momentumScale)
-            foreach("sub_", moving, steps)
-            foreach("add_", params, moving)
-        else:
-            foreach("sub_", params, steps)
+            steps = foreach("sub", steps, foreach("mul", states[-1], self._momentumScale))
+            made.append(foreach("neg", steps))
+        made.append(foreach("sub", params, steps))
+        copy_all([t for kind in (*states, params) for t in kind], [t for kind in made for t in kind])

@@ -22,6 +22,7 @@ from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.running.state import Compiled, Variant
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
 
 _PLAIN = Compile.debugLayers | Compile.disableLayerFusion
@@ -48,7 +49,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             if self._compiled is None:
                 refuse("the device is nil, and the graph has not been compiled before")
             device = self._device
-        with self._lock.held(), undisturbed(device.torch_device):
+        with self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
             there = DeclaringGraph._all_nodes(self)
             nodes = self._nodes_to_run(there)
             if not nodes:

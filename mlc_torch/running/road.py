@@ -21,7 +21,8 @@ from mlc_torch.running.completion import CompletionQueue, Queued, Targets, deliv
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
-from mlc_torch.torch_private import is_disturbed
+from mlc_torch.tensor.memory import no_memory
+from mlc_torch.torch_private import is_disturbed, lacks_memory
 
 Work = Callable[[Request], tuple[TensorState | None, Targets]]
 """What a call does under the lock: gives the handler's result, and what goes into the caller's buffers."""
@@ -98,6 +99,8 @@ def _fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
     """Tell the handler, and raise: what torch could not compute as a refusal, what a program's hook raised as it is."""
     if isinstance(error, MLCRefusal):
         why, cause = error, None
+    elif lacks_memory(error):
+        why, cause = MLCRefusal(no_memory(error)), error
     elif is_torch_s(error):
         why, cause = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}"), error
     else:
@@ -114,16 +117,13 @@ def _fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
 
 
 _TORCH_AND_US = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), "<mlc_torch")
-_NO_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
 def is_torch_s(error: Exception) -> bool:
-    """Whether torch could not do what the graph asks: no memory left, an index out of range, a batch a layer cannot take.
+    """Whether torch could not do what the graph asks: an index out of range, a batch a layer cannot take.
 
     What a program's own hooks and modules raise is not for us to explain, and what we have not built stays loud.
     """
-    if isinstance(error, _NO_MEMORY):
-        return True
     if not isinstance(error, (RuntimeError, IndexError, ValueError)) or isinstance(error, NotImplementedError):
         return False
     place = error.__traceback__

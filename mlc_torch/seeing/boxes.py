@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from mlc_torch.printable import printable
+
+LONGEST, _LONGEST_HINT = 34, 300
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,12 @@ class Box:
     details: tuple[str, ...]
     hint: str
     """What a mouse over the box shows."""
+
+    @classmethod
+    def of(cls, key: str, kind: str, title: str, details: Iterable[str], hint: str) -> Box:
+        """Labels in it made fit for a picture; they may be long, and hold anything."""
+        lines = tuple(printable(line) for line in details)
+        return cls(key, kind, printable(title, LONGEST), lines, printable(hint, _LONGEST_HINT))
 
 
 @dataclass(frozen=True)

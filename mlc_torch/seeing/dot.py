@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlc_torch.nodes.node import Node
+from mlc_torch.printable import printable
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.tensor import TensorState
 
@@ -36,4 +37,4 @@ def _shape(cell: TensorState) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -8,12 +8,12 @@ from pathlib import Path
 from mlc_torch.extras import install
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.nodes.node import Node
+from mlc_torch.printable import printable
 from mlc_torch.seeing import picture_dot, picture_svg
-from mlc_torch.seeing.boxes import Box, Edge, Picture
+from mlc_torch.seeing.boxes import LONGEST, Box, Edge, Picture
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.tensor import TensorState
 
-_LONGEST = 34
 RENDERED = ("svg", "png", "pdf")
 _WAYS_OUT = f"install Graphviz (https://graphviz.org), or the pure-Python layout: {install('viz')}"
 
@@ -33,7 +33,7 @@ def picture_of(graph: GraphFacts) -> Picture:
         boxes[here] = _inner(here, node, graph.is_loss(node.layer))
     for cell, name in _outputs(graph.nodes, names):
         key = f"o{cell.tensor_id}"
-        boxes[key] = Box(key, "output", name, (shape_text(cell),), f"output {cell.label}, {_type(cell)}")
+        boxes[key] = Box.of(key, "output", name, (shape_text(cell),), f"output {cell.label}, {_type(cell)}")
         edges.append(Edge(numbering.origin(cell), key, shape_text(cell), False))
     return Picture(tuple(boxes.values()), tuple(edges))
 
@@ -44,7 +44,7 @@ def _outer(key: str, cell: TensorState, reader: Node, kind: str, name: str) -> B
         held = cell.host is not None or cell.value is not None
         kind = "constant" if held else "label" if cell in reader.labels else "input"
     kind = "label" if kind == "label weight" else kind
-    return Box(key, kind, name or cell.label, (kind, shape_text(cell)), f"{kind} {cell.label}, {_type(cell)}")
+    return Box.of(key, kind, name or cell.label, (kind, shape_text(cell)), f"{kind} {cell.label}, {_type(cell)}")
 
 
 def _inner(key: str, node: Node, is_loss: bool) -> Box:
@@ -52,12 +52,8 @@ def _inner(key: str, node: Node, is_loss: bool) -> Box:
     kind = "loss" if is_loss else "layer"
     shapes = "  ".join(shape_text(c) for c in node.results)
     name, words = type(layer).__name__, ", ".join(layer._repr_words())
-    details = [name, *([_cut(words)] if words else []), shapes]
-    return Box(key, kind, layer.label or name, tuple(details), repr(layer))
-
-
-def _cut(words: str) -> str:
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+    details = [name, *([printable(words, LONGEST)] if words else []), shapes]
+    return Box.of(key, kind, layer.label or name, details, repr(layer))
 
 
 def _outputs(nodes: Sequence[Node], names: dict[int, tuple[str, str]]) -> Iterator[tuple[TensorState, str]]:

@@ -67,14 +67,8 @@ def _edge(edge: Edge) -> str:
 
 
 def _html(line: str) -> str:
-    # An empty <b></b> is a syntax error to dot, and so are characters that XML has no place for.
-    return escape(printable(line)) or " "
+    return escape(line) or " "  # an empty <b></b> is a syntax error to dot
 
 
 def _quoted(line: str) -> str:
-    return printable(line).replace("\\", "\\\\").replace('"', '\\"')
-
-
-def printable(line: str) -> str:
-    """Labels are free text; a picture holds what can be printed."""
-    return "".join(c if c.isprintable() else " " for c in line)
+    return line.replace("\\", "\\\\").replace('"', '\\"')

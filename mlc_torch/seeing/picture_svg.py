@@ -11,7 +11,7 @@ from typing import Any
 
 from mlc_torch.extras import install
 from mlc_torch.seeing.boxes import Box, Edge, Picture
-from mlc_torch.seeing.picture_dot import FAINT, FILL, FLOW, INK, LINE, printable
+from mlc_torch.seeing.picture_dot import FAINT, FILL, FLOW, INK, LINE
 
 _TITLE, _SMALL = 13.0, 10.0
 _LEADING, _PAD_X, _PAD_Y = 15.0, 14.0, 9.0
@@ -168,15 +168,13 @@ def _drawn(place: Placed) -> str:
     round_ = place.h / 2 if box.kind in ("input", "label", "constant", "output") else 7
     rows = [
         f'<text x="{place.x:.1f}" y="{top + _PAD_Y + 12:.1f}" font-size="{_TITLE:g}" font-weight="bold" fill="{INK}">'
-        f"{escape(printable(box.title))}</text>"
+        f"{escape(box.title)}</text>"
     ]
     for i, line in enumerate(box.details, 1):
         y = top + _PAD_Y + 11 + i * _LEADING
-        rows.append(
-            f'<text x="{place.x:.1f}" y="{y:.1f}" font-size="{_SMALL:g}" fill="{FAINT}">{escape(printable(line))}</text>'
-        )
+        rows.append(f'<text x="{place.x:.1f}" y="{y:.1f}" font-size="{_SMALL:g}" fill="{FAINT}">{escape(line)}</text>')
     return (
-        f"<g><title>{escape(printable(box.hint))}</title>"
+        f"<g><title>{escape(box.hint)}</title>"
         f'<rect x="{left:.1f}" y="{top:.1f}" width="{place.w:.1f}" height="{place.h:.1f}" rx="{round_:g}" '
         f'fill="{FILL[box.kind]}" stroke="{LINE[box.kind]}" stroke-width="1.2"/>{"".join(rows)}</g>'
     )

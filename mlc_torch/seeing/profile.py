@@ -13,8 +13,9 @@ from torch.profiler import ProfilerActivity
 from mlc_torch.engine.plain import MARK
 from mlc_torch.engine.recording import synchronize
 from mlc_torch.enums import MLCExecutionOptions
+from mlc_torch.printable import printable
 from mlc_torch.seeing.facts import GraphFacts
-from mlc_torch.seeing.table import Table, in_seconds
+from mlc_torch.seeing.table import Table, in_seconds, shown
 
 _BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
 _BACKWARD = "autograd::engine::evaluate_function"
@@ -88,7 +89,7 @@ class Profile(Table):
     def _fill(self) -> None:
         device, graph = self._place, self._facts()
         rows = [
-            Row(i, type(node.layer).__name__, node.layer.label or type(node.layer).__name__)
+            Row(i, type(node.layer).__name__, printable(node.layer.label or type(node.layer).__name__))
             for i, node in enumerate(graph.nodes, 1)
         ]
         on_gpu = device.type == "cuda"
@@ -100,7 +101,7 @@ class Profile(Table):
         self._right = [h not in ("layer", "label") for h in self.headers]
         self.rows = [
             (
-                *(str(row.number), row.layer, row.label, str(row.calls)),
+                *(str(row.number), row.layer, shown(row.label), str(row.calls)),
                 *(in_seconds(row.forward), in_seconds(row.backward) if row.backward else ""),
                 *(in_seconds(row.total), f"{row.total / total:.1%}"),
             )

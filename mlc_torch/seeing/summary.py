@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.node import Node, unique_layers
+from mlc_torch.printable import printable
 from mlc_torch.seeing.facts import GraphFacts, Numbering
-from mlc_torch.seeing.table import Table, in_bytes
+from mlc_torch.seeing.table import LONGEST_LABEL, Table, in_bytes, shown
 from mlc_torch.tensor import TensorState
 
 _HEADERS = ("#", "layer", "label", "sources", "result", "parameters", "result bytes")
@@ -48,7 +49,7 @@ class Summary(Table):
             )
         notes.append(("results", f"{len(results)} ({in_bytes(self.result_bytes)})"))
         notes += _declared(graph)
-        notes += [("loss", repr(layer)) for layer in layers if graph.is_loss(layer)]
+        notes += [("loss", printable(repr(layer), 3 * LONGEST_LABEL)) for layer in layers if graph.is_loss(layer)]
         notes += _training(graph, session)
         notes.append(("device", "none yet" if graph.device is None else str(graph.device)))
         notes.append(("gear", f"{self.gear}: {self.why}" if self.why else self.gear))
@@ -63,7 +64,7 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]], numbering
     def source(cell: TensorState) -> str:
         node = numbering.maker(cell)
         if node is None:
-            return names[id(cell)][1] if id(cell) in names else cell.label
+            return shown(names[id(cell)][1] if id(cell) in names else cell.label)
         part = f".{[id(c) for c in node.results].index(id(cell))}" if len(node.results) > 1 else ""
         return f"#{numbering.of(node)}{part}"
 
@@ -77,7 +78,7 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]], numbering
             (
                 str(i),
                 type(layer).__name__,
-                layer.label or "",
+                shown(layer.label or ""),
                 ", ".join(source(c) for c in node.reads),
                 " ".join(str(list(c.shape)) for c in node.results),
                 count if known == i else f"as #{known}",
@@ -97,14 +98,14 @@ def _declared(graph: GraphFacts) -> list[tuple[str, str]]:
     used = {id(c) for node in graph.nodes for c in (*node.reads, *node.results)}
     for kind, name, cell in graph.declared:
         shape = f"{list(cell.shape)} {cell.descriptor.dataType.name}" if id(cell) in used else "(no node reads it)"
-        found.setdefault(f"{kind}s", []).append(f"{name} {shape}")
+        found.setdefault(f"{kind}s", []).append(f"{shown(name)} {shape}")
     return [(kind, ", ".join(texts)) for kind, texts in found.items()]
 
 
 def _training(graph: GraphFacts, session: Session | None) -> list[tuple[str, str]]:
     notes = []
     if session is not None:
-        own = [t.cell.label for t in session.plan.trained if t.slot is not None]
+        own = [shown(t.cell.label) for t in session.plan.trained if t.slot is not None]
         if own:
             notes.append(("trained inputs", ", ".join(own)))
     optimizer = graph.optimizer

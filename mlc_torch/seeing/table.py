@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from mlc_torch.printable import printable
+
+LONGEST_LABEL = 60
+
+
+def shown(label: str) -> str:
+    """A label in a table."""
+    return printable(label, LONGEST_LABEL)
+
 
 class Table:
     """A report whose ``str()`` is a text table and which a notebook shows as HTML. A column of numbers stands to the right."""

@@ -136,9 +136,9 @@ def test_pictures_repeat(without_dot):
 def test_odd_labels_are_only_text(without_dot, tmp_path):
     graph, x = MLCGraph(), bare([2, 3])
     graph.node(dense(3, 3, '<b>&"\\\n\x00 ü'), source=x)
-    assert '<b>&"\\   ü' in texts(graph._repr_svg_())
+    assert '<b>&"\\\\n\\x00 ü' in texts(graph._repr_svg_())
     dot = graph.draw(tmp_path / "odd.dot").read_text(encoding="utf-8")
-    assert "&lt;b&gt;&amp;&quot;\\   ü" in dot and "\x00" not in dot
+    assert "&lt;b&gt;&amp;&quot;\\\\n\\x00 ü" in dot and "\x00" not in dot
 
 
 def test_tensors_side_by_side_each_have_a_line(without_dot):

@@ -1,0 +1,158 @@
+"""Ctrl-C at every line of the library's part of a call: the graph answers, and its numbers are those of a twin."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlc_torch as mlc
+from mlc_torch.interop.checkpoint_file import read_file
+from tests.disturbance.disturbing import Lines, lines_of, spread
+from tests.disturbance.subjects import NETWORKS, PHASES, Pair, Subject, perceptron
+
+SOME, ALL = 40, None
+points = pytest.mark.parametrize("points", [SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
+networks = pytest.mark.parametrize("network", NETWORKS)
+CALLS = {"execute": Subject.execute, "a short batch": Subject.short, "phases": Subject.phases}
+
+
+def interrupted(lines: Lines, answer: object) -> None:
+    assert lines.where, f"the call has only {lines.count} lines"
+    assert isinstance(answer, KeyboardInterrupt), f"interrupted at {lines.where}, it gave {answer!r}"
+
+
+@points
+@networks
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_step(call, network, points):
+    pair = Pair(NETWORKS[network])
+    pair.together(call)
+    pair.together(call)
+    count, _ = (lines_of(partial(call, one, pair.step)) for one in (pair.subject, pair.twin))
+    pair.step += 1
+    for at in spread(count, points):
+        lines = Lines(at)
+        try:
+            interrupted(lines, pair.disturb(call, lines))
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at}: {lines.where}")
+            raise
+
+
+@points
+@networks
+@pytest.mark.parametrize("number", range(len(PHASES)), ids=[phase.__name__ for phase in PHASES])
+def test_a_phase(number, network, points):
+    pair = Pair(NETWORKS[network])
+    pair.together(Subject.phases)
+    counts = [[lines_of(partial(phase, one, pair.step)) for phase in PHASES] for one in (pair.subject, pair.twin)]
+    pair.step += 1
+    for at in spread(counts[0][number], points):
+        lines = Lines(at)
+        try:
+            interrupted(lines, pair.disturb_phase(number, lines))
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at}: {lines.where}")
+            raise
+
+
+@points
+def test_inference(points):
+    pair = Pair(perceptron)
+    want = pair.twin.predictions(7)
+    count = lines_of(partial(pair.subject.infer, 7))
+    for at in spread(count, points):
+        lines = Lines(at)
+        answer = pair.answer_of(lambda: pair.subject.infer(8), lines)
+        interrupted(lines, answer)
+        pair.others_can_call()
+        assert pair.subject.predictions(7).tobytes() == want.tobytes(), f"interrupted at {lines.where}"
+    pair.together()
+
+
+@pytest.mark.parametrize("points", [25, pytest.param(600, marks=pytest.mark.slow)], ids=["some", "many"])
+@networks
+def test_compiling(network, points):
+    """Interrupted, the graph refuses until it is compiled again, or is compiled; then it trains as the twin does."""
+    pair = Pair(NETWORKS[network])
+    count = lines_of(pair.subject.compile)
+    pair.twin.compile()
+    for at in spread(count, points):
+        lines = Lines(at)
+        answer = pair.answer_of(pair.subject.compile, lines)
+        try:
+            interrupted(lines, answer)
+            pair.others_can_call()
+            subject, before, moved = pair.subject, pair.subject.learned(), pair.subject.moved()
+            answered = subject.execute(pair.step)  # as compiled before, or refused
+            assert pair.twin.execute(pair.step)
+            assert subject.learned() == (pair.twin.learned() if answered else before)
+            assert subject.compile() and pair.twin.compile()
+            if not answered:
+                subject.move_back(moved)
+                assert subject.execute(pair.step), mlc.last_refusal()
+            pair.step += 1
+            pair.agree()
+            pair.together()
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at}: {lines.where}")
+            raise
+
+
+def contents(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds; its bytes depend on the order in which the library puts them."""
+    tensors, about = read_file(path)
+    return about | {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+
+
+@points
+@networks
+def test_saving(network, points, tmp_path):
+    """The file is the old one or the new one; what is left beside it goes with the next save."""
+    pair, path = Pair(NETWORKS[network]), tmp_path / "a"
+    pair.subject.save(path)
+    count = lines_of(partial(pair.subject.save, path))
+    for at in spread(count, points):
+        pair.together()
+        old, lines = contents(path), Lines(at)
+        answer = pair.answer_of(partial(pair.subject.save, path), lines)
+        interrupted(lines, answer)
+        pair.others_can_call()
+        written = contents(path)
+        pair.subject.save(path)
+        assert written in (old, contents(path)), f"interrupted at {lines.where}"
+        assert [p.name for p in tmp_path.iterdir()] == ["a"], f"interrupted at {lines.where}"
+        pair.agree()
+
+
+@points
+@networks
+def test_loading(network, points, tmp_path):
+    """Everything is as it was, or as in the file."""
+    pair, path = Pair(NETWORKS[network]), tmp_path / "a"
+    pair.twin.save(path)
+    saved, moved_then = pair.twin.learned(), pair.twin.moved()
+    pair.together()
+    count = lines_of(partial(pair.subject.load, path))
+    pair.twin.load(path)
+    pair.together()
+    for at in spread(count, points):
+        before, moved, lines = pair.subject.learned(), pair.subject.moved(), Lines(at)
+        answer = pair.answer_of(partial(pair.subject.load, path), lines)
+        try:
+            interrupted(lines, answer)
+            pair.others_can_call()
+            now = pair.subject.learned()
+            assert now in (before, saved)
+            want = moved if now == before else moved_then
+            assert all(a.equal(b) for a, b in zip(pair.subject.moved(), want, strict=True))
+            if now == saved:
+                pair.twin.load(path)
+            pair.agree()
+            pair.together()
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at}: {lines.where}")
+            raise
