@@ -17,6 +17,7 @@ from mlc_torch.running.results import output_targets, publish
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.running.state import Variant
+from mlc_torch.running.untrained import warn_unread
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TensorState
 
@@ -121,6 +122,7 @@ class MLCInferenceGraph(ExecutableGraph):
         return await awaited(self, request, self._infer)
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
+        warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere
         session.prepare(_INFER)
 
     def _nodes_to_run(self, nodes: list[Node], variant: Variant = _WHOLE) -> list[Node]:
