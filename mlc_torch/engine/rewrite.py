@@ -70,7 +70,7 @@ def _fold(recording: Recording, results: set[fx.Node]) -> dict[str, torch.Tensor
             value = node.target(*known[0], **known[1])
         if isinstance(value, torch.Tensor) and node not in outside:
             folded[node] = value
-    constants = {}
+    constants: dict[str, torch.Tensor] = {}
     for node, value in folded.items():
         if all(user in folded for user in node.users):
             continue

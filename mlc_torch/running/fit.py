@@ -273,7 +273,7 @@ def _number(result: MLCTensor) -> float:
 
 
 def _once(batches: Batches) -> Iterable[Any]:
-    return batches() if callable(batches) and not isinstance(batches, Iterable) else batches  # type: ignore[return-value]
+    return batches() if callable(batches) and not isinstance(batches, Iterable) else batches
 
 
 class _Plain:
@@ -343,6 +343,6 @@ def _writer(tensorboard: Any, stack: ExitStack) -> Callable[[str, float, int], N
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(f"TensorBoard needs its package: {install('fit')}", name=missing.name) from missing
-    writer = SummaryWriter(str(tensorboard))  # type: ignore[no-untyped-call]
+    writer = SummaryWriter(str(tensorboard))
     stack.callback(writer.close)
     return writer.add_scalar
