@@ -47,6 +47,7 @@ class MLCDevice(MLCObject):
 
     type = prop("MLCDeviceType", "The type of this device; for ``any``, the type that was picked.")
     actualDeviceType = prop("MLCDeviceType", "The type of the device that computes; the same as ``type``.")
+    _kind: str
     torch_device: torch.device
     """Where torch computes. Ours."""
 
@@ -61,7 +62,8 @@ class MLCDevice(MLCObject):
         if len(gpus) > 1:
             log.info("of %d GPUs the first, %s, is used", len(gpus), gpus[0])
         made = cls._make(type=kind, actualDeviceType=kind, gpus=tuple(gpus))
-        made.__dict__["torch_device"] = gpus[0] if gpus else torch.device("cpu")
+        made.__dict__["torch_device"] = place = gpus[0] if gpus else torch.device("cpu")
+        made.__dict__["_kind"] = place.type  # which torch makes a new string of whenever it is asked
         return made
 
     @declare("init()", "init")

@@ -171,16 +171,20 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
-def is_disturbed(kind: str) -> bool:
-    """Whether one of torch's contexts that would change what a graph computes on ``kind`` of device is around the caller."""
-    return bool(
-        torch.is_inference_mode_enabled()
-        or torch.is_autocast_enabled("cpu")
-        or torch.is_autocast_enabled(kind)
-        or torch._C._len_torch_function_stack()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
+# What surrounds a call, as functions of torch's core: each is asked in every call of a graph.
+inference_mode = torch.is_inference_mode_enabled
+any_autocast = getattr(
+    torch._C, "_is_any_autocast_enabled", lambda: any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+)
+function_modes = torch._C._len_torch_function_stack
+dispatch_modes = torch._C._len_torch_dispatch_stack
+transformations = torch._C._functorch.peek_interpreter_stack
+
+
+def is_disturbed() -> bool:
+    """Whether one of torch's contexts that would change what a graph computes is around the caller."""
+    surrounded = inference_mode() or any_autocast() or function_modes() or dispatch_modes()
+    return bool(surrounded) or transformations() is not None
 
 
 def transformation() -> str | None:

@@ -53,7 +53,7 @@ def emit(
     parts = [f"[{', '.join(writer.value(o) for o in part)}]" for part in outputs]
     lines.append(f"return {', '.join(parts)}")
     head, body = "".join(f"    {line}\n" for line in before), "".join(f"        {line}\n" for line in lines)
-    source = f"def make({', '.join(bound_inputs)}):\n{head}    def phase(taken):\n{body}    return phase\n"
+    source = f"def make({', '.join(bound_inputs)}):\n{head}    def phase(taken, more=()):\n{body}    return phase\n"
     scope: dict[str, Any] = dict(writer.bound)
     exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
     return scope["make"]

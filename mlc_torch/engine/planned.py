@@ -28,6 +28,8 @@ class Planned:
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)
         self._backward = self._make_backward(*standing)
+        if not (mode.differentiates or self._draws or self._lent or constants):
+            self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
 
     def _split(self, recording: Recording) -> None:
         """Two functions: the backward one is handed what it needs of the forward one's values."""

@@ -19,8 +19,13 @@ from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.state import TensorState, changes
 
-_SMALL = 256 << 10
-"""Bytes of inputs that are worth a copy after an inference, for results that somebody asks for later."""
+_SMALL = 1 << 20
+_FIRST_RUNS = 8
+"""How many inferences of a plan keep a copy of inputs of so many bytes at most, for results that somebody asks for later.
+
+Who looks into a network does so after its first runs; a copy in every run would slow down the small ones by a tenth.
+"""
+_INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
 
 
 class Session:
@@ -53,11 +58,17 @@ class Session:
         self.prepared: Gear | None = None
         """The gear for the declared shapes."""
         self._fast: dict[tuple[Mode, Any], Gear] = {}
+        self._whole: dict[Mode, Gear] = {}
+        """Those of ``_fast`` for the declared shapes."""
+        self._has_constants = plan.constant_count > 0
+        self._never_fast = always_plain is not None or bool(plan.hooks)
         self._slow: dict[tuple[Mode, bool], Plain] = {}
         self._seen: set[Any] = set()
         self._parameters = plan.parameters if plan.differentiates else ()
         self._noises = [noise for step in plan.steps for noise in step.noises]
-        self._keeps_inferred = sum(c.nbytes for c in plan.cells[: plan.fed_count]) <= _SMALL
+        small = sum(c.nbytes for c in plan.cells[: plan.fed_count]) <= _SMALL
+        self._keeps_inferred = _FIRST_RUNS if small else 0
+        """How many inferences are still to come whose inputs are kept."""
         modules = [m for root in plan.modules for m in root.modules()]
         count = 4 if plan.differentiates else 2  # without a gradient the others are never called
         self._hooks = tuple(
@@ -156,6 +167,8 @@ class Session:
             return Plain(self.plan, mode, "a batch size seen for the first time")
         updater = self.updater if mode is Mode.train else None
         gear = self._fast[key] = fast_gear(self.plan, feeds, self.constants(), mode, updater, self._use_inductor)
+        if whole:
+            self._whole[mode] = gear
         return gear
 
     def _plain(self, mode: Mode, why: str, profile: bool = False) -> Plain:
@@ -184,18 +197,24 @@ class Session:
         """``whole``: the feeds have the declared shapes."""
         if self._undo is not None:
             self._undo.forget()
-        constants = self.constants() if self.plan.constant_count else ()
-        gear = self._gear(feeds, mode, whole, by_layer)
-        self._forget()
-        self.gear = gear
-        if self._undo is not None and mode is not Mode.infer:
+        constants = self.constants() if self._has_constants else ()
+        hooked = self._never_fast or any(self._hooks) or (self._parameters and self.is_hooked())
+        gear = self._whole.get(mode) if whole and not by_layer and not hooked else None
+        if gear is None:
+            gear = self._gear(feeds, mode, whole, by_layer)
+        if self.phase is not _IDLE or self.kept is not None:
+            self._forget()
+        self.gear, self.values = gear, ()
+        if mode is _INFER:
+            if self._keeps_inferred > 0:
+                self._keeps_inferred -= 1
+                self.kept = Kept([f.clone() for f in feeds], constants, [], mode)
+        elif self._undo is not None:
             self._undo.keep(self._noise_states())
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
-        elif mode is Mode.infer and self._keeps_inferred:
-            self.kept = Kept([f.clone() for f in feeds], constants, [], mode)
         self.values = gear.forward(feeds, constants)
-        if mode is Mode.train:
+        if mode is _TRAIN:
             self.phase = Phase.forward
 
     def gradient(self, injected: Tensors) -> None:

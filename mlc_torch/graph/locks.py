@@ -31,6 +31,8 @@ class Locks:
         known[next(_numbers)] = threading.RLock()
         self._numbered: list[tuple[int, threading.RLock]] = sorted(known.items(), key=lambda item: item[0])
         self._locks = tuple(lock for _, lock in self._numbered)
+        self.pair = self._locks if len(self._locks) == 2 else None
+        """The locks of a graph over one other, which is the usual case; ``None`` where there are more or fewer."""
         together = _TOGETHER.get(len(self._locks))
         self.holding = partial(_hold_all, self._locks) if together is None else partial(together, *self._locks)
         """Calls a function with the arguments behind it while all locks are held: for what is called again and again."""

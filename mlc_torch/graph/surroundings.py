@@ -17,7 +17,7 @@ def undisturbed(device: torch.device) -> Iterator[None]:
 
     Modes that only look on, as ``FlopCounterMode`` does, still see every operation of the plain gear.
     """
-    if not is_disturbed(device.type):
+    if not is_disturbed():
         yield
         return
     around = transformation()

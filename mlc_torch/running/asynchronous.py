@@ -26,3 +26,8 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
             note(why, why.member)
         raise shortened(why) from why.__cause__
     return answers[-1]
+
+
+async def awaited_time(graph: Traveller, request: Request, work: Work) -> float:
+    """As ``awaited``, for what gives no result."""
+    return (await awaited(graph, request, work))[1]

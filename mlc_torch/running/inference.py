@@ -5,14 +5,13 @@ from __future__ import annotations
 from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.session import Session
-from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import take
 from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
 from mlc_torch.running.asynchronous import awaited
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.executable import ExecutableGraph
-from mlc_torch.running.request import BY_LAYER, NO_DATA, SKIPS_WRITING, Request
+from mlc_torch.running.request import BY_LAYER, NO_DATA, SKIPS_WRITING, Request, packs_request
 from mlc_torch.running.results import output_targets, publish
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
@@ -20,6 +19,7 @@ from mlc_torch.running.state import Variant
 from mlc_torch.running.untrained import warn_unread
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.state import changes
 
 _HOW = f"batchSize: Int, {OPTIONS}, {HANDLER}"
 _INFER, _WHOLE = Mode.infer, Variant.whole
@@ -70,23 +70,9 @@ class MLCInferenceGraph(ExecutableGraph):
         f"execute(inputsData: {DATA}, {LABELS_DATA}, outputsData: {DATA}?, {_HOW}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
-    def _run(
-        self,
-        called_as,
-        inputsData,
-        batchSize,
-        options=Run(0),
-        completionHandler=None,
-        outputsData=None,
-        lossLabelsData=None,
-        lossLabelWeightsData=None,
-    ):
+    @packs_request(travel)
+    def _run(self, request: Request) -> tuple[TensorState, Targets]:
         """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-        data = (inputsData, lossLabelsData, lossLabelWeightsData)
-        request = Request(called_as, options._value_, completionHandler, batchSize, data, outputsData)
-        return travel(self, request, self._infer)
-
-    def _infer(self, request: Request) -> tuple[TensorState, Targets]:
         declared, runs = self._declared, self._runs
         _, labels, weights = request.data
         if (labels and not declared.labels) or (weights and not declared.label_weights):
@@ -94,7 +80,10 @@ class MLCInferenceGraph(ExecutableGraph):
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
         targets = output_targets(request.outputs, declared.outputs, full, batch) if request.outputs else ()
-        session = runs.active = self._session(_WHOLE)
+        session = runs.sessions.get(_WHOLE)
+        if session is None or session.checked != changes.newest:
+            session = self._session(_WHOLE)
+        runs.active = session
         bits = request.options | runs.forced_options
         data = NO_DATA if bits & SKIPS_WRITING else request.data
         feeds = take(self._feeds[_WHOLE], data, None if batch == full else batch)
@@ -106,20 +95,10 @@ class MLCInferenceGraph(ExecutableGraph):
         f"outputsData: {DATA}? = nil, batchSize: Int, {OPTIONS}) "
         f"{TIMED}"
     )
-    async def _run_async(
-        self,
-        called_as,
-        inputsData,
-        batchSize,
-        options=Run(0),
-        lossLabelsData=None,
-        lossLabelWeightsData=None,
-        outputsData=None,
-    ):
+    @packs_request(awaited)
+    def _run_async(self, request: Request) -> tuple[TensorState, Targets]:
         """``await`` gives the result and the seconds it took; a refusal is raised."""
-        data = (inputsData, lossLabelsData, lossLabelWeightsData)
-        request = Request(called_as, options._value_, None, batchSize, data, outputsData)
-        return await awaited(self, request, self._infer)
+        return self._run(request)
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.running.completion import Handler
+from mlc_torch.spelling import PACKING, Packing
 from mlc_torch.tensor import MLCTensorData
 
 Data = Mapping[str, MLCTensorData]
@@ -33,3 +34,37 @@ class Request(NamedTuple):
     outputs: Data | None = None
     keeps_result: bool = False
     """Whether the handler's result is read after the call, and must not change with the next run."""
+
+
+def packs_request(envelope: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks what a call does with its request: the door makes the request and hands both to ``envelope``.
+
+    So a call's arguments are bound once for each set of labels, and there is no second place that takes them.
+    """
+
+    def mark(work: Callable[..., Any]) -> Callable[..., Any]:
+        work.__dict__[PACKING] = Packing(
+            _NAMES, _packed, {"envelope": envelope, "new": tuple.__new__, "Request": Request}
+        )
+        return work
+
+    return mark
+
+
+_DATA = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
+_NAMES = frozenset({*_DATA, "outputsData", "batchSize", "options", "completionHandler"})
+
+
+def _packed(member: str, given: dict[str, str]) -> str:
+    options = f"{given['options']}._value_" if "options" in given else "0"
+    data = ", ".join(given.get(name, "None") for name in _DATA)
+    fields = [
+        repr(member),
+        options,
+        given.get("completionHandler", "None"),
+        given.get("batchSize", "0"),
+        f"({data})",
+        given.get("outputsData", "None"),
+        "False",
+    ]
+    return f"envelope(target, new(Request, ({', '.join(fields)})), function)"

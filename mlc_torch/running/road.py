@@ -22,9 +22,16 @@ from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.memory import no_memory
-from mlc_torch.torch_private import is_disturbed, lacks_memory
+from mlc_torch.torch_private import (
+    any_autocast,
+    dispatch_modes,
+    function_modes,
+    inference_mode,
+    lacks_memory,
+    transformations,
+)
 
-Work = Callable[[Request], tuple[TensorState | None, Targets]]
+Work = Callable[[Any, Request], tuple[TensorState | None, Targets]]
 """What a call does under the lock: gives the handler's result, and what goes into the caller's buffers."""
 
 _CPU = torch.device("cpu")
@@ -56,27 +63,37 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         queue.raise_failure()
     if get_ident() not in graph._users.threads:
         graph._users.add()
+    pair = graph._lock.pair
     try:
-        result, clock, queued = graph._lock.holding(_drive, graph, request, work)
+        # On one line, so that nothing can come between the work and letting go of the locks.
+        if pair is not None:
+            with pair[0], pair[1]: result, clock, queued = _drive(graph, request, work)  # noqa: E701  # fmt: skip
+        else:
+            result, clock, queued = graph._lock.holding(_drive, graph, request, work)
     except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
         _fail(graph, error, request)
     if queued is not None:
         return queued.finish(queue, bool(request.options & SYNCHRONOUS))
     if handler is not None:
         seconds = clock.seconds() if clock is not None else 0.0
-        deliver(handler, None if result is None else MLCTensor._of(result), None, seconds)
+        try:
+            handler(None if result is None else MLCTensor._of(result), None, seconds)
+        except MLCRefusal as why:
+            why.from_handler = True
+            raise
     return True
 
 
 def _drive(graph: Traveller, request: Request, work: Work) -> Done:
-    device = graph._device.torch_device if graph._device is not None else _CPU
-    clock = Clock(device) if request.options & PROFILING else None
+    device = graph._device
+    place, kind = (_CPU, "cpu") if device is None else (device.torch_device, device._kind)
+    clock = Clock(place) if request.options & PROFILING else None
     try:
-        if is_disturbed(device.type):
-            with undisturbed(device):
-                result, targets = work(request)
+        if inference_mode() or any_autocast() or function_modes() or dispatch_modes() or transformations() is not None:
+            with undisturbed(place):
+                result, targets = work(graph, request)
         else:
-            result, targets = work(request)
+            result, targets = work(graph, request)
     except MLCRefusal:
         raise
     except BaseException:  # Ctrl-C too: the graph answers afterwards
@@ -84,8 +101,8 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
         raise
     if clock is not None:
         clock.stop()
-    if device.type != "cpu":
-        return result, clock, Queued(device, result, targets, request.handler, clock, graph._look_at_result)
+    if kind != "cpu":
+        return result, clock, Queued(place, result, targets, request.handler, clock, graph._look_at_result)
     for cell, target in targets:
         fill(target, cell.value)
     if result is not None and request.handler is not None:

@@ -6,14 +6,13 @@ import itertools
 
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.session import Session
-from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import take
 from mlc_torch.refusals import refuse
-from mlc_torch.running.asynchronous import awaited
+from mlc_torch.running.asynchronous import awaited, awaited_time
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.fit import FittingGraph
 from mlc_torch.running.planner import updatable
-from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Request
+from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Request, packs_request
 from mlc_torch.running.results import output_targets, publish
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TIMED
@@ -22,6 +21,7 @@ from mlc_torch.running.trainable import TrainableGraph
 from mlc_torch.running.untrained import warn_untrained
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.state import changes
 
 _forward_numbers = itertools.count(1)
 """The order of forward passes, over all graphs."""
@@ -45,50 +45,19 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         f"execute(inputsData: {DATA}, {LABELS_DATA}, outputsData: {DATA}?, batchSize: Int, {OPTIONS}, {HANDLER}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
-    def _run(
-        self,
-        called_as,
-        inputsData,
-        lossLabelsData,
-        lossLabelWeightsData,
-        batchSize,
-        options=Run(0),
-        completionHandler=None,
-        outputsData=None,
-    ):
+    @packs_request(travel)
+    def _run(self, request: Request) -> Outcome:
         """Forward, gradient and, with an optimizer, update; only forward with ``forwardForInference``."""
-        data = (inputsData, lossLabelsData, lossLabelWeightsData)
-        request = Request(called_as, options._value_, completionHandler, batchSize, data, outputsData)
-        return travel(self, request, self._all_phases)
-
-    @declare(
-        f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "
-        f"outputsData: {DATA}? = nil, batchSize: Int, {OPTIONS}) {TIMED}",
-        ours=True,
-    )
-    async def _run_async(
-        self,
-        called_as,
-        inputsData,
-        batchSize,
-        lossLabelsData=None,
-        lossLabelWeightsData=None,
-        outputsData=None,
-        options=Run(0),
-    ):
-        """As ``execute``; ``await`` gives the loss and the seconds it took, and a refusal is raised."""
-        data = (inputsData, lossLabelsData, lossLabelWeightsData)
-        request = Request(called_as, options._value_, None, batchSize, data, outputsData)
-        return await awaited(self, request, self._all_phases)
-
-    def _all_phases(self, request: Request) -> Outcome:
         runs = self._runs
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
         targets = output_targets(request.outputs, self._declared.outputs, full, batch) if request.outputs else ()
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and not request.data[1] else _WHOLE
-        session = runs.active = self._session(variant)
+        session = runs.sessions.get(variant)
+        if session is None or session.checked != changes.newest:
+            session = self._session(variant)
+        runs.active = session
         data = NO_DATA if bits & SKIPS_WRITING else request.data
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
@@ -99,6 +68,16 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         session.forward_number = number
         session.run(feeds, injected, mode, full == batch, bool(bits & BY_LAYER))
         return self._ran(session), targets
+
+    @declare(
+        f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "
+        f"outputsData: {DATA}? = nil, batchSize: Int, {OPTIONS}) {TIMED}",
+        ours=True,
+    )
+    @packs_request(awaited)
+    def _run_async(self, request: Request) -> Outcome:
+        """As ``execute``; ``await`` gives the loss and the seconds it took, and a refusal is raised."""
+        return self._run(request)
 
     def _ran(self, session: Session) -> TensorState:
         """What follows a forward pass; gives the handler's result."""
@@ -125,25 +104,19 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         f"executeForward(batchSize: Int, {OPTIONS}, outputsData: {DATA}?, {HANDLER}",
         "executeForwardWithBatchSize:options:outputsData:completionHandler:",
     )
-    def _forward(self, called_as, batchSize, options=Run(0), completionHandler=None, outputsData=None):
+    @packs_request(travel)
+    def _forward(self, request: Request) -> Outcome:
         """The forward pass over the data that ``bindAndWriteData`` bound."""
-        request = Request(called_as, options._value_, completionHandler, batchSize, outputs=outputsData)
-        return travel(self, request, self._forward_phase)
-
-    @declare(f"async executeForward(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) {TIMED}")
-    async def _forward_async(self, called_as, batchSize, options=Run(0), outputsData=None):
-        """As ``executeForward``; ``await`` gives the result and the seconds it took, and a refusal is raised."""
-        request = Request(called_as, options._value_, None, batchSize, outputs=outputsData)
-        return await awaited(self, request, self._forward_phase)
-
-    def _forward_phase(self, request: Request) -> Outcome:
         runs = self._runs
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
         targets = output_targets(request.outputs, self._declared.outputs, full, batch) if request.outputs else ()
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and self._lacks_labels() else _WHOLE
-        session = runs.active = self._session(variant)
+        session = runs.sessions.get(variant)
+        if session is None or session.checked != changes.newest:
+            session = self._session(variant)
+        runs.active = session
         feeds = take(self._feeds[variant], NO_DATA, None if batch == full else batch)
         for number, feed in enumerate(self._feeds[variant]):
             if feed.cell.host is not None:
@@ -153,6 +126,12 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         session.separate, session.samples, session.forward_number = True, batch, next(_forward_numbers)
         session.forward(feeds, mode, full == batch, bool(bits & BY_LAYER))
         return self._ran(session), targets
+
+    @declare(f"async executeForward(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) {TIMED}")
+    @packs_request(awaited)
+    def _forward_async(self, request: Request) -> Outcome:
+        """As ``executeForward``; ``await`` gives the result and the seconds it took, and a refusal is raised."""
+        return self._forward(request)
 
     def _lacks_labels(self) -> bool:
         return any(c.value is None and c.host is None for c in self._declared.labels.values())
@@ -165,18 +144,9 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         f"executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}?, {HANDLER}",
         "executeGradientWithBatchSize:options:outputsData:completionHandler:",
     )
-    def _gradient(self, called_as, batchSize, options=Run(0), completionHandler=None, outputsData=None):
+    @packs_request(travel)
+    def _gradient(self, request: Request) -> Outcome:
         """The gradients of what ``executeForward`` computed."""
-        request = Request(called_as, options._value_, completionHandler, batchSize, outputs=outputsData)
-        return travel(self, request, self._gradient_phase)
-
-    @declare(f"async executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) -> TimeInterval")
-    async def _gradient_async(self, called_as, batchSize, options=Run(0), outputsData=None):
-        """As ``executeGradient``; ``await`` gives the seconds it took, and a refusal is raised."""
-        request = Request(called_as, options._value_, None, batchSize, outputs=outputsData)
-        return (await awaited(self, request, self._gradient_phase))[1]
-
-    def _gradient_phase(self, request: Request) -> Outcome:
         runs = self._runs
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
@@ -207,17 +177,16 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             self._fill_gradient_tensors(session)
         return None, targets
 
+    @declare(f"async executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) -> TimeInterval")
+    @packs_request(awaited_time)
+    def _gradient_async(self, request: Request) -> Outcome:
+        """As ``executeGradient``; ``await`` gives the seconds it took, and a refusal is raised."""
+        return self._gradient(request)
+
     @declare(f"executeOptimizerUpdate({OPTIONS}, {HANDLER}", "executeOptimizerUpdateWithOptions:completionHandler:")
-    def _update(self, called_as, options=Run(0), completionHandler=None):
+    @packs_request(travel)
+    def _update(self, request: Request) -> Outcome:
         """Apply the optimizer to the gradients of the last ``executeGradient``."""
-        return travel(self, Request(called_as, options._value_, completionHandler), self._update_phase)
-
-    @declare(f"async executeOptimizerUpdate({OPTIONS}) -> TimeInterval")
-    async def _update_async(self, called_as, options=Run(0)):
-        """As ``executeOptimizerUpdate``; ``await`` gives the seconds it took, and a refusal is raised."""
-        return (await awaited(self, Request(called_as, options._value_, None), self._update_phase))[1]
-
-    def _update_phase(self, request: Request) -> Outcome:
         session = self._runs.last
         if session is None or not session.phase.has_gradients:
             refuse("no gradient to apply; call executeForward and executeGradient first")
@@ -231,3 +200,9 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         self._runs.active = session
         session.update()
         return None, ()
+
+    @declare(f"async executeOptimizerUpdate({OPTIONS}) -> TimeInterval")
+    @packs_request(awaited_time)
+    def _update_async(self, request: Request) -> Outcome:
+        """As ``executeOptimizerUpdate``; ``await`` gives the seconds it took, and a refusal is raised."""
+        return self._update(request)

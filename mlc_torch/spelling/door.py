@@ -6,9 +6,11 @@ used: an argument that is already what the member takes costs one look at its ty
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from numpy import ndarray
 
 from mlc_torch.refusals import MLCRefusal, answer, calls, why_none
 from mlc_torch.spelling.arguments import CLASSES, Converter, converter, describe
@@ -21,8 +23,20 @@ Door = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 Arguments = tuple[tuple[str, str, str, Converter], ...]
 """For each argument of a call: where it stands (``args[0]``), its name in messages, its Swift type, its converter."""
 
-CALLED_AS = "called_as"
-"""A function with a parameter of this name is told by which spelling it was called: ``execute(inputsData:batchSize:)``."""
+PACKING = "__packing__"
+"""A function that carries one of these is not called with its arguments one by one."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the arguments of a call become one object, and who is given it."""
+
+    names: frozenset[str]
+    """The parameters that a spelling may have."""
+    call: Callable[[str, dict[str, str]], str]
+    """Takes the spelling's name and the variable behind each parameter; gives the expression that the door evaluates."""
+    known: dict[str, Any]
+    """What the expression refers to besides ``target`` and ``function``."""
 
 
 def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: tuple[str, ...]) -> Door:
@@ -40,8 +54,11 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
     for name, fixed in declaration.fixed.items():
         known[f"fixed_{name}"] = fixed
         handed.append(f"{name}=fixed_{name}")
-    if CALLED_AS in inspect.signature(declaration.function).parameters:
-        handed.append(f"{CALLED_AS}={declaration.signature.labels!r}")
+    call = f"function({', '.join(['target', *handed])})"
+    packing: Packing | None = declaration.function.__dict__.get(PACKING)
+    if packing is not None:
+        known |= packing.known
+        call = packing.call(declaration.signature.labels, dict(part.split("=") for part in handed))
     arguments: Arguments = tuple(
         (place, p.name if p.keyword == "_" else p.keyword, p.type, converter(p.type)) for place, p in places
     )
@@ -52,7 +69,7 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
             "    number = next(calls)",
             "    try:",
             *(f"        {line}" for line in lines),
-            f"        return function({', '.join(['target', *handed])})",
+            f"        return {call}",
             "    except MLCRefusal as why:",
             "        return explain.refusal(why, target)",
             "    except TypeError:",
@@ -74,10 +91,15 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> l
         return [f"if type({value}) is not int or not {-(2**63)} <= {value} < {2**63}: {change}"]
     if type_ in _EXACT:
         return [f"if type({value}) is not {_EXACT[type_]}: {change}"]
+    if type_ in ("UnsafeMutableRawPointer", "UnsafeRawPointer"):
+        known["ndarray"] = ndarray
+        return [f"if type({value}) is not ndarray: {change}"]
     if type_ == "MLCGraphCompletionHandler":
         return [f"if not callable({value}): {change}"]
     if _is_ours(type_):
         known[type_] = CLASSES[type_]
+        if hasattr(CLASSES[type_], "_value2member_map_") and hasattr(CLASSES[type_], "__or__"):
+            return _options(value, type_, change, known)
         return [f"if type({value}) is not {type_}: {change}"]
     pair = split_top(type_[1:-1], ":") if type_.startswith("[") else []
     if len(pair) == 2 and pair[0].strip() == "String" and _is_ours(entry := pair[1].strip()):
@@ -91,6 +113,23 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> l
             "            break",
         ]
     return [change]
+
+
+def _options(value: str, type_: str, change: str, known: dict[str, Any]) -> list[str]:
+    """An option set: a member, or a list of members."""
+    known[f"{type_}_members"] = CLASSES[type_]._value2member_map_  # type: ignore[attr-defined]
+    return [
+        f"if type({value}) is list:",
+        "    bits = 0",
+        f"    for item in {value}:",
+        f"        if type(item) is not {type_}:",
+        f"            {change}",
+        "            break",
+        "        bits |= item._value_",
+        "    else:",
+        f"        {value} = {type_}_members.get(bits) or {type_}(bits)",
+        f"elif type({value}) is not {type_}: {change}",
+    ]
 
 
 def _converter(type_: str) -> Converter:

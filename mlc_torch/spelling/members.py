@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Self
 
 from mlc_torch.refusals import MLCRefusal, answer, shortened
 from mlc_torch.spelling.arguments import converter, describe
 from mlc_torch.spelling.declaration import Declaration
-from mlc_torch.spelling.door import Door, make_door
+from mlc_torch.spelling.door import PACKING, Door, make_door
 from mlc_torch.spelling.python_signature import selector_signature
 from mlc_torch.spelling.signature import Signature, parse, parse_selector, selector_name
 
@@ -64,6 +65,9 @@ def _declares(
 ) -> Callable[[Callable], Callable]:
     def mark(function: Callable) -> Callable:
         known, takes_any, has_default = _parameters(function)
+        packing = function.__dict__.get(PACKING)
+        if packing is not None:
+            known, has_default = packing.names, packing.names
         for param in signature.params:
             if param.name not in known:
                 if takes_any:
@@ -90,19 +94,20 @@ def _parameters(function: Callable) -> tuple[tuple[str, ...], bool, set[str]]:
     return known, bool(code.co_flags & inspect.CO_VARKEYWORDS), {*with_default, *(function.__kwdefaults__ or ())}
 
 
-class prop:
+class prop(property):
     """A property: stored under the name with an underscore, or computed by the function it decorates.
 
     ``prop("Int", "How many.")`` is readable in both spellings; ``swift=False`` or ``objc=False`` leaves one out. What
-    it holds is said in its second argument, or by the docstring of the function.
+    it holds is said in its second argument, or by the docstring of the function. Python's own ``property`` reads it.
     """
 
     def __init__(
         self, type_: str, about: str = "", *, settable: bool = False, swift: bool = True, objc: bool = True
     ) -> None:
+        super().__init__()
         self.type, self.about, self.settable, self.swift, self.objc = type_, about, settable, swift, objc
-        self.getter: Callable[[Any], Any] | None = None
-        self.setter: Callable[[Any, Any], None] | None = None
+        self.getter: Callable[[Any], Any] | None = None  # type: ignore[assignment]
+        self.setter: Callable[[Any, Any], None] | None = None  # type: ignore[assignment]
         self.name = ""
 
     def __call__(self, getter: Callable[[Any], Any]) -> Self:
@@ -116,6 +121,7 @@ class prop:
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name, self.stored = name, "_" + name
+        super().__init__(self.getter or attrgetter(self.stored))
         self.__doc__ = "\n\n".join(filter(None, [self.about, f"Swift: {name}: {self.type}"]))
 
     @property
@@ -123,13 +129,6 @@ class prop:
         if not self.objc:
             return []
         return [self.name, f"set{self.name[0].upper()}{self.name[1:]}:"] if self.settable else [self.name]
-
-    def __get__(self, obj: Any, cls: type) -> Any:
-        if obj is None:
-            return self
-        if self.getter is not None:
-            return self.getter(obj)
-        return getattr(obj, self.stored)
 
     def __set__(self, obj: Any, value: Any) -> None:
         who = f"{type(obj).__name__}.{self.name}"
@@ -161,7 +160,7 @@ class static_prop(prop):
     def selectors(self) -> list[str]:
         return [self.selector or self.name]
 
-    def __get__(self, obj: Any, cls: type) -> Any:
+    def __get__(self, obj: Any, cls: type | None = None, /) -> Any:
         value = self.getter(cls)  # type: ignore[misc]
         if self.labelled is not None:
             value._labelled = self.labelled.__get__(None, cls)

@@ -82,7 +82,8 @@ class MLCObject(NSObject):
             # A subclass with an __init__ of its own takes what it likes and reaches ours through super().__init__.
             return object.__new__(cls)
         try:
-            return initializers(cls, args, labels)
+            door = initializers.doors.get((len(args), tuple(labels)))
+            return initializers(cls, args, labels) if door is None else door(cls, args, labels)
         except MLCRefusal as why:
             __tracebackhide__ = True
             raise shortened(why) from why.__cause__
