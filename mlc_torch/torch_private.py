@@ -293,7 +293,7 @@ def own_conv_backward(
     return by_source, by_weights[0].add_(by_weights[1])
 
 
-_MANY, _TOO_MANY = 4 << 20, 19 << 20
+_MANY, _TOO_MANY = 1 << 20, 19 << 20
 """Bytes of the matrix that has every window of every image as a column. In between it is made for half of the images at a
 time: that takes 4 % longer, and the gradient of a network's last layers, which comes while everything of its forward pass
 is still there, needs less. A ResNet-20's step takes 1.04 of the memory that it does by hand, and not 1.09.
