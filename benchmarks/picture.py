@@ -1,4 +1,4 @@
-"""Draws measured ratios, and prints them as tables: ``python -m benchmarks.picture cpu.json cuda.json docs/benchmark.svg``."""
+"""Draws measured ratios: ``python -m benchmarks.picture x86_2.json h200.json picture.svg``."""
 
 from __future__ import annotations
 
@@ -8,42 +8,62 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import table
+from benchmarks.workloads import FIRST
 
 COLOURS = {
-    "mlc_torch, one call": "#2f6fdb",
-    "mlc_torch, three phases": "#7fb0f5",
+    "mlc_torch, one call": "#1f5fd0",
+    "mlc_torch, three phases": "#8db8f7",
+    "hand-written, fused optimizer": "#b0b0b0",
     "mlc_torch, use_inductor": "#16a085",
-    "hand-written, fused optimizer": "#b8b8b8",
     "torch.compile": "#e0a030",
 }
+MOST = 1.3
+"""Longer bars are cut, and say so."""
+
+
+def title_of(run: dict[str, Any]) -> str:
+    return run.get("title") or f"{run['device'].upper()}: {run['machine']}, torch {run['torch']}"
 
 
 def draw(measured: list[dict[str, Any]], path: Path) -> None:
-    """One panel a machine: bars of time relative to the hand-written loop, shorter is better."""
+    """One panel a machine: bars of time relative to the hand-written loop. Made to be read at 500 pixels."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 3.4 * len(measured)), layout="constrained")
-    for row, run in enumerate(measured):
-        axes = figure.add_subplot(len(measured), 1, row + 1)
-        results = run["results"]
-        names = [n for n in COLOURS if any(n in r for r in results.values())]
-        width = 0.8 / len(names)
-        for k, name in enumerate(names):
-            places = [i + (k - (len(names) - 1) / 2) * width for i, r in enumerate(results.values()) if name in r]
-            cells = [r[name] for r in results.values() if name in r]
-            heights = [c["ratio"] for c in cells]
-            spread = [[max(c["ratio"] - c["low"], 0) for c in cells], [max(c["high"] - c["ratio"], 0) for c in cells]]
-            axes.bar(places, heights, width, yerr=spread, label=name, color=COLOURS[name], error_kw={"lw": 0.8})
-            for x, y in zip(places, heights, strict=True):
-                axes.text(x, min(y, 1.3) + 0.02, f"{y:.2f}", ha="center", va="bottom", fontsize=6.5, rotation=90)
-        axes.axhline(1, color="black", linewidth=1)
-        axes.set_ylim(0, 1.4)
-        axes.set_xticks(range(len(results)), list(results))
-        axes.set_ylabel("time / hand-written PyTorch")
-        axes.set_title(f"{run['device'].upper()}: {run['machine']}, torch {run['torch']}", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(fontsize=7, ncols=len(names), loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
+    shown = [{w.name: run["results"][w.name] for w in FIRST if w.name in run["results"]} for run in measured]
+    names = [n for n in COLOURS if any(n in cells for results in shown for cells in results.values())]
+    heights = [len(results) * (0.14 * len(names) + 0.08) + 0.5 for results in shown]
+    figure = Figure(figsize=(5.2, sum(heights) + 0.9), layout="constrained")
+    panels = figure.subplots(len(measured), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, run, results in zip(panels, measured, shown, strict=True):
+        _panel(axes, results, names)
+        axes.set_title(title_of(run), fontsize=10, loc="left", fontweight="bold")
+    figure.suptitle("Time of a step, relative to hand-written PyTorch: less is better", fontsize=10)
+    handles = [panels[0].barh(0, 0, color=COLOURS[name], label=name) for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
     figure.savefig(path)
+
+
+def _panel(axes: Any, results: dict[str, dict[str, dict[str, float]]], names: list[str]) -> None:
+    thick = 0.84 / len(names)
+    for row, cells in enumerate(results.values()):
+        for k, name in enumerate(names):
+            if name not in cells:
+                continue
+            ratio, place = cells[name]["ratio"], row + (k - (len(names) - 1) / 2) * thick
+            axes.barh(place, min(ratio, MOST), thick, color=COLOURS[name])
+            cut = ratio > MOST
+            text = f"{ratio:.2f}" + (" (bar cut)" if cut else "")
+            if cut:
+                axes.plot([MOST - 0.045, MOST - 0.015], [place + thick / 2, place - thick / 2], color="white", lw=2)
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
+            axes.text(min(ratio, MOST) + 0.015, place, text, va="center", fontsize=8, bbox=behind)
+    axes.axvline(1, color="black", linewidth=1, zorder=1.5)
+    axes.text(1, -0.75, "by hand", ha="center", va="bottom", fontsize=8)
+    axes.set_xlim(0, MOST + 0.4)
+    axes.set_ylim(len(results) - 0.45, -0.6)
+    axes.set_yticks(range(len(results)), list(results), fontsize=9)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
 from mlc_torch.enums import MLCDeviceType
 from mlc_torch.refusals import log, refuse
 from mlc_torch.spelling import MLCObject, declare, prop
+
+QUEUEING = threading.RLock()
+"""Held while work is given to a CUDA device, and while a recording of such work is made.
+
+A recording of cuDNN's LSTM takes in streams that CUDA orders with its default stream, where everything else runs: what
+another thread puts there meanwhile ends the recording, and fails itself.
+"""
+
+
+def queueing(device: torch.device) -> AbstractContextManager[Any]:
+    """To be held while ``device`` is given work: nobody records meanwhile. Always the last lock that is taken."""
+    return QUEUEING if device.type == "cuda" else nullcontext()
 
 
 def _present() -> list[torch.device]:

@@ -286,8 +286,22 @@ def own_conv_backward(
             grad_of.conv2d_weight(x, weight.shape, grad, stride, padding) if by_weight else None,
         ]
         return found[0], found[1]
-    by = [by_x, by_weight, False]
-    return torch.ops.aten._slow_conv2d_backward.output_mask(grad, x, weight, weight.shape[2:], stride, padding, by)[:2]
+    own, size = torch.ops.aten._slow_conv2d_backward, weight.shape[2:]
+    columns = 4 * len(x) * weight.shape[1:].numel() * grad.shape[2:].numel()
+    if not (by_x and by_weight and len(x) > 1 and _MANY < columns < _TOO_MANY):
+        return own.output_mask(grad, x, weight, size, stride, padding, [by_x, by_weight, False])[:2]
+    by_source, by_weights = torch.empty_like(x), [torch.empty_like(weight) for _ in range(2)]
+    for images, part in zip((slice(0, len(x) // 2), slice(len(x) // 2, None)), by_weights, strict=True):
+        into = {"grad_input": by_source[images], "grad_weight": part, "grad_bias": grad.new_empty(0)}
+        own.grad_input(grad[images], x[images], weight, size, stride, padding, **into)
+    return by_source, by_weights[0].add_(by_weights[1])
+
+
+_MANY, _TOO_MANY = 1 << 20, 19 << 20
+"""Bytes of the matrix that has every window of every image as a column. In between it is made for half of the images at a
+time: that takes 4 % longer, and the gradient of a network's last layers, which comes while everything of its forward pass
+is still there, needs less. A ResNet-20's step takes 1.04 of the memory that it does by hand, and not 1.09.
+"""
 
 
 def scripted(loop: Callable[..., Any]) -> Callable[..., Any]:

@@ -59,7 +59,7 @@ class Captured:
         self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
         self._by_turn: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
-        with recording.LOCK:  # the others run on meanwhile, but record afterwards
+        with recording.LOCK:
             self._capture(inner.mode.differentiates)
         recording.release(plan.device)
 
@@ -147,6 +147,10 @@ class Captured:
     # The phases
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
+        with recording.LOCK:
+            return self._run_forward(feeds, constants)
+
+    def _run_forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         updater = self.updater
         if self._by_turn:
             return self._run_in_turn(feeds)
@@ -178,10 +182,11 @@ class Captured:
         return values
 
     def gradient(self, injected: Tensors) -> Gradients:
-        for static, given in zip(self._injected, injected, strict=True):
-            static.copy_(given)
-        if self._backward is not None:
-            self._backward.replay()
+        with recording.LOCK:
+            for static, given in zip(self._injected, injected, strict=True):
+                static.copy_(given)
+            if self._backward is not None:
+                self._backward.replay()
         return self._gradients
 
     def update(self, updater: Updater) -> None:
@@ -191,12 +196,12 @@ class Captured:
             if self._block.numbers is not None and updater.number_count == len(self._block.numbers):
                 updater.keep_numbers_in(self._block.numbers)
         graph = self._updates.get(updater.optimizer.configuration())
-        if graph is None:
-            with recording.LOCK:
+        with recording.LOCK:
+            if graph is None:
                 graph = self._record_update(updater)
-        updater.prepare()
-        if graph is not _NOTHING:
-            graph.replay()
+            updater.prepare()
+            if graph is not _NOTHING:
+                graph.replay()
         updater.count(updater.step)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mlc_torch.device import queueing
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode
@@ -24,8 +25,10 @@ def fast_gear(
     plan: Plan, feeds: Tensors, constants: Tensors, mode: Mode, updater: Updater | None, use_inductor: bool
 ) -> Gear:
     """The fastest gear that this plan can run in; the plain one, with the reason, where it cannot be recorded."""
-    injected = [torch.zeros(plan.cells[s].shape, dtype=plan.cells[s].dtype, device=plan.device) for s in plan.injected]
-    on_device = [f.to(plan.device) for f in feeds]
+    with queueing(plan.device):
+        asked = [plan.cells[slot] for slot in plan.injected]
+        injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
+        on_device = [f.to(plan.device) for f in feeds]
     plain = Plain(plan, mode)
     inner: Plain | Compiled = plain
     why = ""
@@ -34,7 +37,8 @@ def fast_gear(
     try:
         if plan.device.type == "cuda":
             recorded = updater if updater is not None and updater.optimizer.replayable else None
-            made: Gear = Captured(plan, feeds, constants, injected, inner, recorded)
+            with queueing(plan.device):  # others go on when it is recorded
+                made: Gear = Captured(plan, feeds, constants, injected, inner, recorded)
         elif isinstance(inner, Plain):
             made = Planned(plan, on_device, constants, injected, mode)
         else:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.device import queueing
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine
@@ -131,6 +132,10 @@ class Plain:
         self._env: list[torch.Tensor | None] | None = None
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
+        with queueing(self.plan.device):
+            return self._run_forward(feeds, constants)
+
+    def _run_forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
         feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
@@ -150,4 +155,5 @@ class Plain:
     def gradient(self, injected: Tensors) -> Gradients:
         assert self._env is not None
         env, self._env = self._env, None
-        return run_gradient(self.plan, env, injected)
+        with queueing(self.plan.device):
+            return run_gradient(self.plan, env, injected)

@@ -6,12 +6,13 @@ that an allocation elsewhere ends the recording and fails itself; *thread-local*
 is what is wanted: other graphs run on, and mistakes of the recorded work are still told.
 
 Whatever the mode, nobody may wait for the whole device while one of its streams is recorded, and torch waits for it when a
-recording begins. So recordings run one after the other under one lock, and so does every wait for a device of ours.
+recording begins; and with cuDNN's LSTM in it a recording takes in streams that the default stream is ordered with. So
+recordings run one after the other under one lock, which everything of ours that gives a CUDA device work takes for that
+moment. A program's own torch code on the default stream cannot be held back: let it not run while an LSTM is compiled.
 """
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +20,10 @@ from typing import Any
 import torch
 from torch import cuda
 
-LOCK = threading.RLock()
-"""Held while a graph is recorded or a device is waited for."""
+from mlc_torch.device import QUEUEING
+
+LOCK = QUEUEING
+"""Held while a graph is recorded, a device is waited for, or work is given to one."""
 
 
 def recorded(work: Callable[[], Any], pool: Any, stream: cuda.Stream) -> tuple[cuda.CUDAGraph | None, Any]:

@@ -6,6 +6,8 @@ import time
 
 import torch
 
+from mlc_torch.device import QUEUEING, queueing
+
 
 class Clock:
     """Starts when made."""
@@ -14,13 +16,15 @@ class Clock:
         self.kind, self.elapsed = device.type, 0.0
         if self.kind == "cuda":
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            self.begin.record()
+            with queueing(device):
+                self.begin.record()
         self.started = time.perf_counter()
 
     def stop(self) -> None:
         """Everything is done, or on a device queued."""
         if self.kind == "cuda":
-            self.end.record()
+            with QUEUEING:
+                self.end.record()
         else:
             if self.kind == "mps":
                 torch.mps.synchronize()

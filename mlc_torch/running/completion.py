@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.device import queueing
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.clock import Clock
 from mlc_torch.tensor import MLCTensor, TensorState
@@ -118,7 +119,8 @@ class Queued:
         self.event: torch.cuda.Event | None = None
         if device.type == "cuda" and (self.outputs or handler is not None):
             self.event = torch.cuda.Event()
-            self.event.record()
+            with queueing(device):
+                self.event.record()
 
     def finish(self, queue: CompletionQueue, wait: bool) -> bool:
         if wait:
@@ -131,7 +133,10 @@ class Queued:
         if self.event is not None:
             self.event.synchronize()
         elif self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+            done = torch.cuda.Event()
+            with queueing(self.device):
+                done.record()
+            done.synchronize()
         else:
             torch.mps.synchronize()
 
@@ -152,4 +157,5 @@ def _copied_out(value: torch.Tensor) -> torch.Tensor:
     if value.device.type != "cuda":
         return value.cpu()
     copy = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
-    return copy.copy_(value, non_blocking=True)
+    with queueing(value.device):
+        return copy.copy_(value, non_blocking=True)

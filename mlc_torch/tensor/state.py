@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mlc_torch.device import MLCDevice
+from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
@@ -217,7 +217,8 @@ class TensorState:
         if device.torch_device.type == "cpu":
             self._rehome(view)
         elif self.value is not None and self.value.device == device.torch_device:
-            self.value.copy_(view)  # the address stays, so that captured work goes on reading it
+            with queueing(self.value.device):
+                self.value.copy_(view)  # the address stays, so that captured work goes on reading it
             if not self.dtype.is_floating_point:
                 self.changed()  # indices: graphs look at them before they reach the device
         else:
@@ -237,10 +238,11 @@ class TensorState:
         assert view is not None
         if view.data_ptr() == self.value.data_ptr():
             return
-        if self.host.readonly:
-            self.host = MLCTensorData._over(self.value.detach().cpu().clone())
-        else:
-            view.copy_(self.value.detach())
+        with queueing(self.value.device):
+            if self.host.readonly:
+                self.host = MLCTensorData._over(self.value.detach().cpu().clone())
+            else:
+                view.copy_(self.value.detach())
 
     def copy_to(self, target: memoryview, length: int) -> None:
         """Copy the first ``length`` bytes of the value into ``target``."""
@@ -263,13 +265,15 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
             return view.to(device, copy=True)
         staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
         staged.copy_(view)
-        return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
+        with queueing(device):
+            return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
 
 
 def host_bytes(value: torch.Tensor) -> memoryview:
     """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere."""
     if not value.is_cpu or not value.is_contiguous() or value.requires_grad:
-        value = value.detach().cpu().contiguous()
+        with queueing(value.device):
+            value = value.detach().cpu().contiguous()
     return value.numpy().data.cast("B").toreadonly()
 
 

@@ -34,3 +34,19 @@ def test_weights_decay_by_the_formula(fused, rate, monkeypatch):
     want = 0.9 * exact[0] - rate * m64 / (v64.sqrt() + 1e-3)
     for got, true in zip((w, m, v), (want, m64, v64), strict=True):
         torch.testing.assert_close(got.double(), true, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("images", [9, 8])
+def test_gradients_of_half_of_the_images_at_a_time(images):
+    """Between two sizes the kernel's matrix of windows is made in two parts; the gradients are those of the whole."""
+    x, weight = torch.randn(images, 16, 32, 32, dtype=torch.float64), torch.randn(8, 16, 3, 3, dtype=torch.float64)
+    columns = 4 * images * 16 * 9 * 32 * 32
+    assert torch_private._MANY < columns < torch_private._TOO_MANY
+    x, weight = x.requires_grad_(), weight.requires_grad_()
+    y = torch.nn.functional.conv2d(x, weight, padding=1)
+    grad = torch.randn_like(y)
+    want = torch.autograd.grad(y, (x, weight), grad)
+    last = torch.channels_last
+    given = (t.detach().float().contiguous(memory_format=last) for t in (grad, x, weight))
+    for mine, theirs in zip(torch_private.own_conv_backward(*given, (1, 1), (1, 1), True, True), want, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))

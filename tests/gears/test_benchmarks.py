@@ -1,0 +1,88 @@
+"""The benchmarks compare like with like, know their names, and write their tables where they belong."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import report
+from benchmarks.__main__ import chosen, contenders, parsed
+from benchmarks.agreement import Disagreement, apart, compared
+from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
+from benchmarks.table import long_table, marked
+from benchmarks.workloads import FIRST, WORKLOADS, sequence
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", [n for n in WORKLOADS if n.startswith(("call:", "train small,"))])
+def test_the_twins_agree(name):
+    assert compared(WORKLOADS[name], CPU) < 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_all_twins_agree(name, torch_device):
+    assert compared(WORKLOADS[name], torch_device) < 0.03
+
+
+def test_twins_that_differ_are_not_compared():
+    workload = WORKLOADS["train small, SGD plain"]
+    other = replace(workload, optimizer="nesterov", network=lambda: _scaled(workload.network()))
+    with pytest.raises(Disagreement, match="step 0"):
+        apart(workload, HandWritten(other, CPU), MLCompute(workload, CPU))
+
+
+def _scaled(network: torch.nn.Module) -> torch.nn.Module:
+    with torch.no_grad():
+        next(network.parameters()).mul_(3)
+    return network
+
+
+def test_there_are_enough_of_every_kind():
+    kinds = [w.name.split()[0] for w in WORKLOADS.values()]
+    assert len(WORKLOADS) >= 40 and kinds.count("train") >= 20 and kinds.count("infer") >= 12
+    assert {w.optimizer for w in WORKLOADS.values() if w.trains} >= {"adam", "adamw", "sgd", "rmsprop", "amsgrad"}
+    assert {w.style for w in WORKLOADS.values()} >= {"fresh", "handler", "outputs", "async", "selectors", "short"}
+
+
+def test_workloads_are_chosen_by_name_and_by_part():
+    some = ["train small, AdamW", "LSTM", "call: short, 32 samples"]
+    assert chosen(parsed(["--workloads", ",".join(some)])) == some
+    assert chosen(parsed(["--only", "AdamW,call: user"])) == ["train small, AdamW", "call: user gradient"]
+    assert chosen(parsed(["--first"])) == [w.name for w in FIRST] and chosen(parsed([])) == list(WORKLOADS)
+    with pytest.raises(SystemExit, match="no workload 'LeNot'"):
+        chosen(parsed(["--workloads", "LSTM,LeNot"]))
+
+
+def test_the_first_have_more_contenders():
+    options: argparse.Namespace = parsed(["--inductor", "--compile"])
+    assert len(contenders(FIRST[0], options)) == 7
+    assert list(contenders(WORKLOADS["train words"], options)) == [HAND_WRITTEN, ONE_CALL]
+    assert list(contenders(sequence("one", torch.nn.Identity, 1, infers=True), options)) == [HAND_WRITTEN, ONE_CALL]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "kernels", "text"),
+    [(0.5, 0.1, "0.50"), (1.02, 0.95, "1.02 ="), (1.02, 0.5, "1.02 !"), (1.2, 1.0, "1.20 !")],
+)
+def test_marks(ratio, kernels, text):
+    assert marked({"ratio": ratio, "kernels": kernels}) == text
+
+
+def test_the_long_table_counts_what_is_above_one():
+    cell = {"low": 1.0, "high": 1.0, "seconds": 0.001, "build": 0.0, "kernels": 0.0}
+    results = {name: {HAND_WRITTEN: cell, ONE_CALL: cell | {"ratio": r}} for name, r in (("a", 0.5), ("b", 1.5))}
+    lines = long_table([{"machine": "here", "results": results}]).splitlines()
+    assert "1.50 !" in lines[3] and lines[-1].split("|")[3].strip() == "1"
+
+
+def test_tables_go_between_their_marks():
+    page = f"before {report.BEGIN} old {report.END} after"
+    assert report.written(page, "new") == f"before {report.BEGIN}\n\nnew\n\n{report.END} after"
+    with pytest.raises(ValueError, match="has no"):
+        report.written("nothing", "new")
+    assert report.BEGIN in report.PAGE.read_text("utf-8") and report.END in report.PAGE.read_text("utf-8")
