@@ -171,12 +171,15 @@ def _member(member: Member, tables: _Tables) -> list[str]:
 
 def _property(member: Member, tables: _Tables) -> list[str]:
     of = f"rt.classes[{tables.classes[member.owner]}]" if member.static else "object"
+    value = from_python(member.type, "p")
+    if member.type.endswith("Descriptor"):
+        value = f"holding({value})"
     read = [
         _LOCK,
         f'let p = getAttribute("{member.swift_name}", {of}, {tables.name(member.name)}); defer {{ py.decref(p) }}',
-        f"return {from_python(member.type, 'p')}",
+        f"return {value}",
     ]
-    head = f"public {'class ' if member.static else ''}var {_name(member.name)}: {member.type} {{"
+    head = f"open {'class ' if member.static else ''}var {_name(member.name)}: {member.type} {{"
     if not member.settable:
         return [head, *(f"    {line}" for line in read), "}"]
     write = (
@@ -202,7 +205,7 @@ def _initializer(member: Member, tables: _Tables) -> list[str]:
     if not member.parameters:  # NSObject has it, and a program's subclass may call it through super
         return [
             "public override init() { super.init() }",
-            "override init(_object: PyPtr) { super.init(_object: _object) }",
+            "public override init(_object: UnsafeMutableRawPointer) { super.init(_object: _object) }",
         ]
     return [
         f"public convenience init{'?' if member.failable else ''}({_parameters(member)}) {{",
@@ -218,7 +221,7 @@ def _method(member: Member, tables: _Tables) -> list[str]:
     receiver = f"rt.classes[{tables.classes[member.owner]}]" if member.static else "object"
     arguments, positional, labels = _arguments(member.parameters, [receiver], tables)
     void = member.type == "Void"
-    head = f"public {'class ' if member.static else ''}func {_name(member.name)}({_parameters(member)})"
+    head = f"open {'class ' if member.static else ''}func {_name(member.name)}({_parameters(member)})"
     return [
         f"{head} {{" if void else f"@discardableResult {head} -> {member.type} {{",
         f"    {_LOCK}",
@@ -237,7 +240,7 @@ def _async_method(member: Member) -> list[str]:
     call = f"self.{member.name}({', '.join(passed)}, completionHandler: $0)"
     only_time = ".executionTime" if member.type == "TimeInterval" else ""
     return [
-        f"@discardableResult public func {_name(member.name)}({_parameters(member)}) async throws -> {member.type} {{",
+        f"@discardableResult open func {_name(member.name)}({_parameters(member)}) async throws -> {member.type} {{",
         f"    try await awaited {{ {call} }}{only_time}",
         "}",
     ]

@@ -91,7 +91,7 @@ class _Build:
             say(f"built in {time.monotonic() - started:.0f} s")
 
     def command(self, folder: Path) -> list[str | Path]:
-        flags = ["-swift-version", "5", "-O", "-wmo", "-parse-as-library"]
+        flags = ["-swift-version", "5", "-O", "-wmo", "-enforce-exclusivity=unchecked", "-parse-as-library"]
         if self.name == "MLCompute":
             flags += ["-Xlinker", "-init=mlc_torch_loaded"]
         for other in self.before:

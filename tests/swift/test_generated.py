@@ -41,15 +41,17 @@ def declared(name: str) -> collections.Counter:
     """Each public declaration of a class as one line, in a spelling that the list can be brought into as well."""
     found = collections.Counter()
     for line in body("open class", name).splitlines():
+        if "init(_object:" in line:  # the bridge's own
+            continue
         line = line.strip().removeprefix("@discardableResult ").replace("`", "")
         if match := re.fullmatch(r"public (?:convenience |override )*init(\??)\((.*?)\) \{.*", line):
             found["init" + match[1], tuple(split(match[2]))] += 1
-        elif match := re.fullmatch(r"public (class )?func (\w+)\((.*?)\)( async throws)?(?: -> (.+))? \{", line):
+        elif match := re.fullmatch(r"open (class )?func (\w+)\((.*?)\)( async throws)?(?: -> (.+))? \{", line):
             found[f"{match[1] or ''}func {match[2]}{match[4] or ''}", tuple(split(match[3])), match[5] or "Void"] += 1
-        elif match := re.fullmatch(r"public (class )?var (\w+): (.+?) \{", line):
+        elif match := re.fullmatch(r"open (class )?var (\w+): (.+?) \{", line):
             found[f"{match[1] or ''}var {match[2]}", match[3]] += 1
         else:
-            assert not line.startswith("public"), line
+            assert not line.startswith(("open", "public")), line
     return found
 
 

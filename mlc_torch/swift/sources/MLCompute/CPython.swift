@@ -8,7 +8,7 @@ typealias Arguments = UnsafePointer<PyPtr?>
 /// `METH_FASTCALL`'s signature: the bound object, the arguments, and how many they are.
 typealias FastCall = @convention(c) (PyPtr?, Arguments?, Int) -> PyPtr?
 
-final class CPython: @unchecked Sendable {
+struct CPython: @unchecked Sendable {
     let isInitialized: @convention(c) () -> Int32
     let setProgramName: @convention(c) (UnsafePointer<Int32>) -> Void
     let initialize: @convention(c) (Int32) -> Void

@@ -80,6 +80,26 @@ extension Array: Bridged where Element: Bridged {
     }
 }
 
+extension Array where Element == Int {
+    /// Shapes are read often and have at most four dimensions; Swift makes arrays of a known length in half the time.
+    static func fromPython(_ p: PyPtr) -> [Int] {
+        @inline(__always) func at(_ i: Int) -> Int {
+            guard let item = py.sequenceItem(p, i) else { failed("Array") }
+            defer { py.decref(item) }
+            return Int.fromPython(item)
+        }
+        switch py.sequenceSize(p) {
+        case 0: return []
+        case 1: return [at(0)]
+        case 2: return [at(0), at(1)]
+        case 3: return [at(0), at(1), at(2)]
+        case 4: return [at(0), at(1), at(2), at(3)]
+        case let count where count > 4: return (0..<count).map(at)
+        default: failed("Array")
+        }
+    }
+}
+
 /// Names to objects; no member of ML Compute gives a dictionary back.
 func dictionary<Value: Bridged>(_ values: [String: Value]) -> PyPtr {
     let made = py.dictNew()

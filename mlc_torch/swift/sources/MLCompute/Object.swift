@@ -8,30 +8,38 @@ import Foundation
 open class _MLCObject: NSObject {
     private(set) var object: PyPtr
 
-    /// Takes over one reference. The caller holds Python's lock.
-    init(_object: PyPtr) {
+    /// The descriptor that was read last. Its owner keeps it, as Apple's does, and need not make a new one each time.
+    private var held: _MLCObject?
+
+    /// Takes over one reference; the caller holds Python's lock. Not for programs: it is public so that their subclasses
+    /// inherit it, and with it every convenience initializer.
+    public init(_object: UnsafeMutableRawPointer) {
         object = _object
         super.init()
-        rt.alive[object] = Unmanaged.passUnretained(self).toOpaque()
+        rt.alive.enter(object, Unmanaged.passUnretained(self).toOpaque())
     }
 
     public override init() {
-        object = py.none
-        super.init()
         let gil = GIL(); defer { gil.end() }
-        object = callClass("init()", Swift.type(of: self).pythonClass, [], 0, nil)
+        object = callClass("init()", Self.pythonClass, [], 0, nil)
         if object == py.none { refused("init()") }
-        rt.alive[object] = Unmanaged.passUnretained(self).toOpaque()
+        super.init()
+        rt.alive.enter(object, Unmanaged.passUnretained(self).toOpaque())
     }
 
     deinit {
         let gil = GIL(); defer { gil.end() }
-        if rt.alive[object] == Unmanaged.passUnretained(self).toOpaque() { rt.alive[object] = nil }
+        rt.alive.remove(object, Unmanaged.passUnretained(self).toOpaque())      // unless another has come in its place
         py.decref(object)
     }
 
     /// Which class of Python's an instance is made of; a program's own subclass has that of its superclass.
     class var pythonClass: PyPtr { end("\(self) cannot be made") }
+
+    @inline(__always) func holding<Descriptor: _MLCObject>(_ descriptor: Descriptor) -> Descriptor {
+        if held !== descriptor { held = descriptor }
+        return descriptor
+    }
 
     /// A new Swift object that takes over one reference to `p`.
     class func wrapping(_ p: PyPtr) -> _MLCObject { end("\(self) cannot be made") }
@@ -43,14 +51,18 @@ open class _MLCObject: NSObject {
         }
         let cls = py.type(p); defer { py.decref(cls) }
         py.incref(p)
-        if let swift = rt.swiftClasses[cls] { return swift.wrapping(p) }
+        if let swift = swiftClass(cls) { return swift.wrapping(p) }
         // A Python subclass of one of ours: the nearest class that Swift knows.
         guard let order = py.getAttributeNamed(cls, "__mro__") else { failed("__mro__") }
         defer { py.decref(order) }
         for i in 0..<py.sequenceSize(order) {
-            if let swift = rt.swiftClasses[py.tupleGet(order, i)!] { return swift.wrapping(p) }
+            if let swift = swiftClass(py.tupleGet(order, i)!) { return swift.wrapping(p) }
         }
         end("Swift has no class for \(text(py.repr(p)))")
+    }
+
+    @inline(__always) private static func swiftClass(_ cls: PyPtr) -> _MLCObject.Type? {
+        rt.swiftClasses[cls].map { unsafeBitCast($0, to: _MLCObject.Type.self) }
     }
 
     open override func isEqual(_ other: Any?) -> Bool {

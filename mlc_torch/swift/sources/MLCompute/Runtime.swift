@@ -8,26 +8,39 @@
 @_exported import Combine       // Apple's Foundation brings it
 #endif
 
-let py = Runtime.shared.python
-let rt = Runtime.shared
+/// Set once, by the first call that takes Python's lock, and never freed. Whoever holds the lock may use `rt` and `py`,
+/// which are reached without a check and without counting references: that would be most of what a call costs.
+nonisolated(unsafe) private var running: UnsafeMutablePointer<Runtime>?
 
-final class Runtime: @unchecked Sendable {
-    static let shared = Runtime()
+var rt: Runtime {
+    @inline(__always) unsafeAddress { UnsafePointer(running.unsafelyUnwrapped) }
+    @inline(__always) unsafeMutableAddress { running.unsafelyUnwrapped }
+}
+var py: CPython { @inline(__always) unsafeAddress { UnsafePointer(running.unsafelyUnwrapped.pointer(to: \.python).unsafelyUnwrapped) } }
 
+/// A lazy global is made once, by one thread, while others wait.
+private let start: Void = {
+    let made = UnsafeMutablePointer<Runtime>.allocate(capacity: 1)
+    made.initialize(to: Runtime())
+    running = made
+}()
+
+struct Runtime {
     let python: CPython
     let inside: PyPtr           // the module mlc_torch.swift.inside
     let copy: PyPtr
-    private(set) var classes: [PyPtr] = []
-    private(set) var names: [PyPtr] = []
-    private(set) var labels: [PyPtr] = []
+    private(set) var classes: UnsafeMutablePointer<PyPtr>
+    private(set) var names: UnsafeMutablePointer<PyPtr>
+    private(set) var labels: UnsafeMutablePointer<PyPtr>
     private(set) var enums: [[Int: PyPtr]] = []
-    private(set) var swiftClasses: [PyPtr: _MLCObject.Type] = [:]
+    /// For each class of Python's the class of Swift's.
+    private(set) var swiftClasses = PointerTable()
 
-    /// The Swift object of each Python object that has one, unowned: an entry goes before its object does. Whoever
-    /// reads or writes this holds Python's lock.
-    var alive: [PyPtr: UnsafeMutableRawPointer] = [:]
+    /// The Swift object of each Python object that has one, unowned: an entry goes before its object does.
+    var alive = PointerTable()
+    let threadKey: pthread_key_t
 
-    private init() {
+    init() {
         let found = FoundPython.find()
         guard let library = dlopen(found.library, RTLD_NOW | RTLD_GLOBAL) else {
             end("cannot load Python's library: " + String(cString: dlerror()))
@@ -59,17 +72,17 @@ final class Runtime: @unchecked Sendable {
         self.copy = copy
         sigaction(SIGINT, &interrupt, nil)
 
-        for (name, swift) in classTable {
+        classes = Runtime.kept(classTable.map { name, _ in
             guard let cls = python.getAttributeNamed(module, name) else { python.errorPrint(); end("mlc_torch has no \(name)") }
-            classes.append(cls)
-            swiftClasses[cls] = swift
-        }
-        names = nameTable.map { python.unicodeIntern($0) }
-        labels = labelTable.map { labels in
+            return cls
+        })
+        for (i, entry) in classTable.enumerated() { swiftClasses.enter(classes[i], unsafeBitCast(entry.1, to: UnsafeMutableRawPointer.self)) }
+        names = Runtime.kept(nameTable.map { python.unicodeIntern($0) })
+        labels = Runtime.kept(labelTable.map { labels in
             let tuple = python.tupleNew(labels.count)
             for (i, label) in labels.enumerated() { _ = python.tupleSet(tuple, i, python.unicodeIntern(label)) }
             return tuple
-        }
+        })
         enums = enumTable.map { name, raws in
             guard let cls = python.getAttributeNamed(module, name) else { python.errorPrint(); end("mlc_torch has no \(name)") }
             return Dictionary(uniqueKeysWithValues: raws.map { raw in
@@ -78,6 +91,9 @@ final class Runtime: @unchecked Sendable {
                 return (raw, made)
             })
         }
+        var key = pthread_key_t()
+        pthread_key_create(&key) { Thread.detach($0) }
+        threadKey = key
         if let state {
             python.release(state)
         } else {
@@ -85,6 +101,12 @@ final class Runtime: @unchecked Sendable {
             _ = python.saveThread()
         }
         atexit { finish() }
+    }
+
+    private static func kept(_ objects: [PyPtr]) -> UnsafeMutablePointer<PyPtr> {
+        let memory = UnsafeMutablePointer<PyPtr>.allocate(capacity: objects.count)
+        memory.initialize(from: objects, count: objects.count)
+        return memory
     }
 }
 
@@ -102,7 +124,8 @@ private func finish() {
 struct GIL {
     private let state: Int32
     @inline(__always) init() {
-        if pthread_getspecific(threadKey) == nil { Thread.attach() }
+        if running == nil { _ = start }
+        if pthread_getspecific(rt.threadKey) == nil { Thread.attach() }
         state = py.ensure()
     }
     @inline(__always) func end() { py.release(state) }
@@ -113,9 +136,9 @@ private enum Thread {
     private static var notOurs: UnsafeMutableRawPointer { UnsafeMutableRawPointer(bitPattern: 1)! }
 
     static func attach() {
-        guard py.thisThreadState() == nil else { pthread_setspecific(threadKey, notOurs); return }
+        guard py.thisThreadState() == nil else { pthread_setspecific(rt.threadKey, notOurs); return }
         _ = py.ensure()
-        pthread_setspecific(threadKey, py.saveThread())
+        pthread_setspecific(rt.threadKey, py.saveThread())
     }
 
     static func detach(_ state: UnsafeMutableRawPointer?) {
@@ -124,12 +147,6 @@ private enum Thread {
         py.release(1)       // PyGILState_UNLOCKED: as it was before `attach`
     }
 }
-
-private let threadKey: pthread_key_t = {
-    var key = pthread_key_t()
-    pthread_key_create(&key) { Thread.detach($0) }
-    return key
-}()
 
 /// The program's own code runs without the lock, so that it may wait for other threads that need it.
 func outside(_ body: () -> Void) {
