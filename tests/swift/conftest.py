@@ -12,11 +12,9 @@ from mlc_torch.swift.toolchain import toolchain
 WANTED = os.environ.get("MLC_TORCH_SWIFT_TESTS") == "1"
 
 
-def pytest_collection_modifyitems(items):
-    skip = pytest.mark.skip(reason="compiles Swift, which needs a toolchain and minutes: tox run -e swift")
-    for item in items:
-        if not WANTED and item.get_closest_marker("swift"):
-            item.add_marker(skip)
+def pytest_runtest_setup(item):
+    if not WANTED and item.get_closest_marker("swift"):
+        pytest.skip("compiles Swift, which needs a toolchain and minutes: tox run -e swift")
 
 
 def pytest_collection_finish(session):
