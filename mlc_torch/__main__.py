@@ -7,17 +7,28 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import torch
+from mlc_torch import commands
 
-from mlc_torch import __version__, commands
+
+class _Version(argparse.Action):
+    """Torch is imported to say its version, and for the commands that need it, but not to choose a command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import torch
+
+        import mlc_torch
+
+        sys.stdout.write(f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}\n")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ``arguments`` name and give its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="mlc-torch", description="Apple's ML Compute, computed by PyTorch.")
-    parser.add_argument("--version", action="version", version=f"mlc_torch {__version__}, torch {torch.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of mlc_torch and torch")
     choices = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     names = [found.name for found in pkgutil.iter_modules(commands.__path__)]
     more: list[str] | None = None

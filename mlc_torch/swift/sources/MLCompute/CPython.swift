@@ -20,6 +20,8 @@ struct CPython: @unchecked Sendable {
     let thisThreadState: @convention(c) () -> PyPtr?
     let saveThread: @convention(c) () -> PyPtr?
     let restoreThread: @convention(c) (PyPtr?) -> Void
+    let clearThread: @convention(c) (PyPtr) -> Void
+    let deleteCurrentThread: @convention(c) () -> Void
 
     let incref: @convention(c) (PyPtr) -> Void
     let decref: @convention(c) (PyPtr) -> Void
@@ -82,6 +84,8 @@ struct CPython: @unchecked Sendable {
         thisThreadState = find("PyGILState_GetThisThreadState")
         saveThread = find("PyEval_SaveThread")
         restoreThread = find("PyEval_RestoreThread")
+        clearThread = find("PyThreadState_Clear")
+        deleteCurrentThread = find("PyThreadState_DeleteCurrent")
         incref = find("Py_IncRef")
         decref = find("Py_DecRef")
         vectorcall = find("PyObject_Vectorcall")

@@ -143,8 +143,10 @@ private enum Thread {
 
     static func detach(_ state: UnsafeMutableRawPointer?) {
         guard let state, state != notOurs else { return }
+        // Not PyGILState_Release: the C library may have forgotten Python's own thread-local value by now.
         py.restoreThread(state)
-        py.release(1)       // PyGILState_UNLOCKED: as it was before `attach`
+        py.clearThread(state)
+        py.deleteCurrentThread()
     }
 }
 
