@@ -2,10 +2,10 @@
 import MLCompute
 
 let place = CommandLine.arguments[1]
-let size = 1500
+let size = 600
 let x = MLCTensor(shape: [size, size]), graph = MLCGraph()
 var y = x
-for _ in 0..<(place == "execute" ? 200 : 1) {
+for _ in 0..<(place == "execute" ? 60 : 1) {
     let weights = MLCTensor(shape: [1, size * size], fillWithData: 0, dataType: .float32)
     y = graph.node(with: MLCFullyConnectedLayer(weights: weights, biases: nil, descriptor: .init(kernelSizes: (1, 1), inputFeatureChannelCount: size, outputFeatureChannelCount: size))!, source: y)!
     if place == "execute" { y = graph.node(with: MLCActivationLayer.tanh, source: y)! }
