@@ -7,26 +7,45 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-import torch
+from mlc_torch import commands
 
-from mlc_torch import __version__, commands
+
+class _Version(argparse.Action):
+    """Torch is imported to say its version, and for the commands that need it, but not to choose a command."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        import torch
+
+        import mlc_torch
+
+        sys.stdout.write(f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}\n")
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ``arguments`` name and give its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="mlc-torch", description="Apple's ML Compute, computed by PyTorch.")
-    parser.add_argument("--version", action="version", version=f"mlc_torch {__version__}, torch {torch.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of mlc_torch and torch")
     choices = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for found in pkgutil.iter_modules(commands.__path__):
-        module = importlib.import_module(f"{commands.__name__}.{found.name}")
+    names = [found.name for found in pkgutil.iter_modules(commands.__path__)]
+    more: list[str] | None = None
+    # The command that is named is loaded alone: some need torch, and others start faster without it.
+    for name in words[:1] if words[:1] and words[0] in names else names:
+        module = importlib.import_module(f"{commands.__name__}.{name}")
         if not hasattr(module, "run"):
             continue
         about = (module.__doc__ or "").partition(": ")[2].strip().rstrip(".")
-        chosen = choices.add_parser(found.name, help=about, description=about)
+        chosen = choices.add_parser(name, help=about, description=about)
         module.add_arguments(chosen)
         chosen.set_defaults(run=module.run)
-    given = parser.parse_args(arguments)
+        if getattr(module, "TAKES_MORE", False) and words[:1] == [name]:
+            at = words.index("--") if "--" in words else len(words)
+            words, more = words[:at], words[at + 1 :]
+    given = parser.parse_args(words)
+    given.more = more
     return int(given.run(given))
 
 

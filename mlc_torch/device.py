@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -27,10 +29,39 @@ def queueing(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def _present() -> list[torch.device]:
+    if _cpu_stands_in():
+        return [torch.device("cpu")]
     found = [torch.device("cuda", i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
     if torch.backends.mps.is_available():
         found.append(torch.device("mps", 0))
     return found
+
+
+def _cpu_stands_in() -> bool:
+    """With ``MLC_TORCH_GPU=cpu`` a program that insists on a GPU gets a device of that type that computes on the CPU."""
+    wanted = os.environ.get("MLC_TORCH_GPU", "").strip()
+    if wanted not in ("", "cpu"):
+        refuse(f"MLC_TORCH_GPU={wanted!r} is not known; cpu is, for a GPU that computes on the CPU")
+    if wanted:
+        _tell_of_the_stand_in()
+    return bool(wanted)
+
+
+@functools.cache
+def _tell_of_the_stand_in() -> None:
+    log.warning("MLC_TORCH_GPU=cpu: what asks for a GPU is computed on the CPU")
+
+
+def hardware(device: torch.device) -> tuple[str, int]:
+    """What a device calls itself, and its memory in bytes."""
+    if device.type == "cuda":
+        about = torch.cuda.get_device_properties(device)
+        return about.name, about.total_memory
+    return f"{platform.processor() or platform.machine()} {device.type.upper()}", _main_memory()
+
+
+def _main_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def offered() -> list[torch.device]:

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     _print(f"mlc_torch {mlc.__version__}, torch {torch.__version__}, NumPy {np.__version__}")
     _print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
-    for name in ("MLC_TORCH_DEVICE", "MLC_TORCH_STRICT"):
+    for name in ("MLC_TORCH_DEVICE", "MLC_TORCH_GPU", "MLC_TORCH_STRICT"):
         if os.environ.get(name):
             _print(f"{name}={os.environ[name]}")
     try:

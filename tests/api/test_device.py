@@ -187,3 +187,46 @@ def test_one_stream_serves_many_threads():
     for thread in threads:
         thread.join()
     assert len(found) == 8 and len({id(stream) for stream in found}) == 1
+
+
+# MLC_TORCH_GPU
+
+
+@pytest.fixture
+def stand_in(monkeypatch) -> None:
+    monkeypatch.setenv("MLC_TORCH_GPU", "cpu")
+    monkeypatch.delenv("MLC_TORCH_DEVICE", raising=False)
+    mlc_torch.device._tell_of_the_stand_in.cache_clear()
+
+
+def test_the_cpu_stands_in_for_a_gpu(stand_in, caplog):
+    gpu = MLCDevice.gpu()
+    assert gpu.type == gpu.actualDeviceType == MLCDeviceType.gpu
+    assert gpu.torch_device == torch.device("cpu") and gpu.gpuDevices == [torch.device("cpu")]
+    assert MLCDevice(type=MLCDeviceType.gpu).type == MLCDevice(type=MLCDeviceType.any).type == MLCDeviceType.gpu
+    assert MLCDevice(gpuDevices=gpu.gpuDevices).type == MLCDeviceType.gpu
+    assert MLCDevice.cpu().type == MLCDeviceType.cpu
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["MLC_TORCH_GPU=cpu: what asks for a GPU is computed on the CPU"]
+
+
+def test_the_stand_in_computes(stand_in):
+    x, graph = MLCTensor(shape=[3]), mlc.MLCGraph()
+    y = graph.node(mlc.MLCActivationLayer.relu, source=x)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    inference.addInputs({"x": x})
+    assert inference.compile(options=[], device=MLCDevice.gpu())
+    values = np.array([-1, 2, -3], np.float32)
+    assert inference.execute(inputsData={"x": mlc.MLCTensorData(bytesNoCopy=values, length=12)}, batchSize=0)
+    assert y.synchronizeData() and y.numpy().tolist() == [0, 2, 0] and y.device.type == MLCDeviceType.gpu
+
+
+def test_another_stand_in_is_not_known(monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_GPU", "abacus")
+    assert MLCDevice.gpu() is None
+    assert last_refusal().reason == "MLC_TORCH_GPU='abacus' is not known; cpu is, for a GPU that computes on the CPU"
+
+
+def test_hardware_has_a_name_and_memory():
+    name, memory = mlc_torch.device.hardware(torch.device("cpu"))
+    assert name.endswith("CPU") and memory > 2**28

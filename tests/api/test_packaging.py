@@ -76,9 +76,14 @@ def test_ci_runs_the_readmes_test_command():
 
 def test_the_console_script_is_the_module():
     scripts = importlib.metadata.entry_points(group="console_scripts", name="mlc-torch")
-    assert PROJECT["scripts"] == {"mlc-torch": "mlc_torch.__main__:main"}
+    assert PROJECT["scripts"] == {"mlc-torch": "_mlc_torch_command:main"}
     for script in scripts:  # none where the tests run from a checkout
         assert callable(script.load())
+
+
+def test_the_swift_sources_are_in_the_package():
+    files = resources.files(mlc_torch).joinpath("swift", "sources")
+    assert files.joinpath("MLCompute", "Runtime.swift").is_file() and files.joinpath("Metal", "Metal.swift").is_file()
 
 
 def test_the_pytest_plugin_is_announced():

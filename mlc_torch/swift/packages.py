@@ -1,0 +1,217 @@
+"""SwiftPM packages: built and tested with their Package.swift untouched, and a package of the module itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlc_torch.swift.compiling import compile_swift
+from mlc_torch.swift.generate import generate
+from mlc_torch.swift.libpython import libpython
+from mlc_torch.swift.modules import SOURCES, build_modules
+from mlc_torch.swift.programs import environment
+from mlc_torch.swift.saying import SwiftTrouble, say
+from mlc_torch.swift.toolchain import Toolchain, toolchain
+
+_NO_TESTS_FOUND = 69
+"""How a Swift Testing product ends that has no test to run (EX_UNAVAILABLE)."""
+
+
+@dataclass(frozen=True)
+class Package:
+    folder: Path
+    neighbours: tuple[str, ...]
+    configuration: str = "debug"
+    further: tuple[str, ...] = ()
+    """Arguments for ``swift build``."""
+
+    def __post_init__(self) -> None:
+        if not (self.folder / "Package.swift").is_file():
+            raise SwiftTrouble(f"{self.folder} has no Package.swift", 2)
+
+    def build(self, *, tests: bool) -> Toolchain:
+        tools = toolchain()
+        modules = build_modules(tools, self.neighbours)
+        flags = [word for flag in modules.compiler_flags() for word in ("-Xswiftc", flag)]
+        for folder in modules.folders:
+            flags += ["-Xlinker", f"-L{folder}", "-Xlinker", "-rpath", "-Xlinker", str(folder)]
+        compile_swift(self._swift_build(tools, *(["--build-tests"] if tests else []), *flags), self.folder, sys.stderr)
+        return tools
+
+    def _swift_build(self, tools: Toolchain, *more: str) -> list[str | Path]:
+        return [tools.swift, "build", "-c", self.configuration, *more, *self.further]
+
+    def products(self, tools: Toolchain) -> Path:
+        """The folder that holds what was built."""
+        return Path(_answer(self._swift_build(tools, "--show-bin-path"), self.folder).strip().splitlines()[-1])
+
+    def description(self, tools: Toolchain) -> dict:
+        text = _answer([tools.swift, "package", "dump-package"], self.folder)
+        return json.loads(text[text.index("{") :])
+
+    def test(self, filters: Sequence[str]) -> int:
+        """Build and run the tests; the exit status of the first library that has a failure."""
+        tools = toolchain()
+        about = self.description(tools)
+        targets = [target for target in about["targets"] if target["type"] == "test"]
+        if not targets:
+            raise SwiftTrouble(f"{about['name']} has no tests")
+        if not libpython():
+            raise SwiftTrouble(
+                f"{sys.executable} has no shared library (libpython), which tests need; use a Python that has one"
+            )
+        self.build(tests=True)
+        product = self.products(tools) / f"{about['name']}PackageTests.xctest"
+        ran, status = False, 0
+        libraries: list[_XCTest | _SwiftTesting] = [_XCTest(product)]
+        if self._imports_testing(targets):
+            libraries.append(_SwiftTesting(product))
+        for library in libraries:
+            ended = library.run(filters)
+            if ended is not None:
+                ran, status = True, status or ended
+        if not ran:
+            raise SwiftTrouble(
+                f"no test of {about['name']} fits {' or '.join(filters)}"
+                if filters
+                else f"{about['name']} has no tests"
+            )
+        return status
+
+    def _imports_testing(self, targets: list[dict]) -> bool:
+        """Whether any test is written with Swift Testing."""
+        for target in targets:
+            place = self.folder / (target.get("path") or Path("Tests") / target["name"])
+            for path in place.rglob("*.swift"):
+                if re.search(
+                    r"^\s*(@testable\s+)?import\s+Testing\b", path.read_text("utf-8", "replace"), re.MULTILINE
+                ):
+                    return True
+        return False
+
+
+def _answer(command: list[str | Path], cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        sys.stderr.write(done.stdout + done.stderr)
+        raise SwiftTrouble(f"{' '.join(map(str, command[1:3]))} failed (see above)")
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class _XCTest:
+    product: Path
+
+    def run(self, filters: Sequence[str]) -> int | None:
+        """The status, or ``None`` where there was nothing to run. The product knows names, not expressions."""
+        listed = subprocess.run([self.product, "--list-tests"], env=environment(), capture_output=True, text=True)
+        names = re.findall(r"^(\w+\.\w+/\w+)$", listed.stdout, re.MULTILINE)
+        if listed.returncode and not names:
+            sys.stderr.write(listed.stdout + listed.stderr)
+            return _become(listed.returncode)
+        chosen = [name for name in names if not filters or any(re.search(f, name) for f in filters)]
+        if not chosen:
+            return None
+        return _run([self.product, *([",".join(chosen)] if filters else [])])
+
+
+@dataclass(frozen=True)
+class _SwiftTesting:
+    product: Path
+
+    def run(self, filters: Sequence[str]) -> int | None:
+        given = [word for f in filters for word in ("--filter", f)]
+        status = _run([self.product, "--testing-library", "swift-testing", *given])
+        return None if status == _NO_TESTS_FOUND else status
+
+
+def _run(command: list[str | Path]) -> int:
+    sys.stdout.flush()
+    # Ctrl-C reaches the tests, which end by it; then so do we.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with subprocess.Popen(command, env=environment(), preexec_fn=_default_interrupt) as running:
+            status = running.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return _become(status)
+
+
+def _default_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _become(status: int) -> int:
+    """A test process that a signal ended ends this one by the same signal."""
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+_MANIFEST = """\
+// swift-tools-version: 5.9
+// Written by `mlc-torch swift package`. Depend on it by path:
+//     .package(path: "{folder}")   and   .product(name: "MLCompute", package: "{name}")
+import PackageDescription
+
+let package = Package(
+    name: "MLCompute",
+    products: [
+{products}
+    ],
+    targets: [
+{targets}
+    ]
+)
+"""
+
+
+def write_package(folder: Path, neighbours: tuple[str, ...]) -> None:
+    """The module and its neighbours as a package that others depend on by path."""
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or _ours(folder))):
+        raise SwiftTrouble(f"{folder} is there already, and not written by this command", 2)
+    names = [*neighbours, "MLCompute"]
+    targets = []
+    for name in names:
+        place = folder / "Sources" / name
+        place.mkdir(parents=True, exist_ok=True)
+        for old in place.glob("*.swift"):
+            old.unlink()
+        for path in sorted((SOURCES / name).glob("*.swift")):
+            (place / path.name).write_text(path.read_text("utf-8"), "utf-8")
+        targets.append(_target(name, neighbours))
+    (folder / "Sources" / "MLCompute" / "Generated.swift").write_text(generate(), "utf-8")
+    for missing in ("Metal", "Combine"):
+        if missing not in neighbours:
+            text = (SOURCES / missing / f"{missing}.swift").read_text("utf-8")
+            (folder / "Sources" / "MLCompute" / f"{missing}.swift").write_text(text, "utf-8")
+    products = ",\n".join(f'        .library(name: "{name}", targets: ["{name}"])' for name in names)
+    manifest = _MANIFEST.format(folder=folder, name=folder.name, products=products, targets=",\n".join(targets))
+    (folder / "Package.swift").write_text(manifest, "utf-8")
+    say(f'wrote {folder}; depend on it with .package(path: "{folder}")')
+
+
+def _target(name: str, neighbours: tuple[str, ...]) -> str:
+    needs = {
+        "MLCompute": [n for n in ("Metal", "Combine") if n in neighbours],
+        "SwiftUI": [n for n in ("Combine",) if n in neighbours],
+    }.get(name, [])
+    words = [f'name: "{name}"']
+    if needs:
+        words.append(f"dependencies: {json.dumps(needs)}")
+    if name == "MLCompute":
+        words.append('linkerSettings: [.unsafeFlags(["-Xlinker", "-init=mlc_torch_loaded"])]')
+    return f"        .target({', '.join(words)})"
+
+
+def _ours(folder: Path) -> bool:
+    manifest = folder / "Package.swift"
+    return manifest.is_file() and "Written by `mlc-torch swift package`" in manifest.read_text("utf-8")

@@ -1,0 +1,3 @@
+// Nothing but what Foundation has on Linux: CGFloat, CGPoint, CGSize, CGRect.
+
+@_exported import Foundation

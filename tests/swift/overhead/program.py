@@ -1,0 +1,76 @@
+"""The same as program.swift: what one call costs, in microseconds of processor time."""
+
+import time
+
+import numpy as np
+
+from mlc_torch import *
+
+
+def measure(name, count, body):
+    for _ in range(max(20, count // 10)):
+        body()
+    best = float("inf")
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(count):
+            body()
+        best = min(best, (time.process_time() - start) / count)
+    print(name, best * 1e6)
+
+
+pixels, answers = np.zeros((32, 784), np.float32), np.zeros((32, 10), np.float32)
+answers[:, 0] = 1
+x, y = MLCTensor(shape=[32, 784, 1, 1]), MLCTensor(shape=[32, 10])
+
+
+def dense(inputs, outputs):
+    F = MLCDataType.float32
+    return MLCFullyConnectedLayer(
+        weights=MLCTensor(shape=[1, inputs * outputs, 1, 1], fillWithData=0.01, dataType=F),
+        biases=MLCTensor(shape=[1, outputs, 1, 1], fillWithData=0, dataType=F),
+        descriptor=MLCConvolutionDescriptor(
+            kernelSizes=(inputs, outputs), inputFeatureChannelCount=inputs, outputFeatureChannelCount=outputs
+        ),
+    )
+
+
+graph = MLCGraph()
+hidden = graph.node(MLCActivationLayer.relu, source=graph.node(dense(784, 128), source=x))
+output = graph.node(dense(128, 10), source=hidden)
+training = MLCTrainingGraph(
+    graphObjects=[graph],
+    lossLayer=MLCLossLayer(
+        descriptor=MLCLossDescriptor(type=MLCLossType.softmaxCrossEntropy, reductionType=MLCReductionType.mean)
+    ),
+    optimizer=MLCAdamOptimizer(
+        descriptor=MLCOptimizerDescriptor(
+            learningRate=0.001, gradientRescale=1, regularizationType=MLCRegularizationType.none, regularizationScale=0
+        )
+    ),
+)
+training.addInputs({"x": x}, lossLabels={"y": y})
+training.compile(options=[], device=MLCDevice.cpu())
+one = MLCGraph()
+one.node(MLCActivationLayer.relu, source=y)
+small = MLCInferenceGraph(graphObjects=[one])
+small.addInputs({"y": y})
+small.compile(device=MLCDevice.cpu())
+xs = MLCTensorData(bytesNoCopy=pixels, length=pixels.nbytes)
+ys = MLCTensorData(bytesNoCopy=answers, length=answers.nbytes)
+S = [MLCExecutionOptions.synchronous]
+measure("number", 30000, lambda: output.tensorID)
+measure("shape", 20000, lambda: output.descriptor.shape)
+measure("execute", 2000, lambda: small.execute(inputsData={"y": ys}, batchSize=32, options=S))
+measure(
+    "step",
+    200,
+    lambda: training.execute(
+        inputsData={"x": xs},
+        lossLabelsData={"y": ys},
+        lossLabelWeightsData=None,
+        batchSize=32,
+        options=S,
+        completionHandler=lambda result, error, seconds: None,
+    ),
+)

@@ -1,0 +1,3 @@
+from mlc_torch import *
+
+print(MLCTensor(shape=[2, 3]).descriptor.shape)

@@ -1,0 +1,2 @@
+import MLCompute
+print(MLCTensor(shape: [2, 3]).descriptor.shape)

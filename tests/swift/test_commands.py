@@ -1,0 +1,358 @@
+"""``mlc-torch swift`` with a stand-in for the compiler: what is found, kept and run, and what is said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mlc_torch.__main__ import main
+from mlc_torch.swift import cache, programs, toolchain
+from mlc_torch.swift.hints import hints
+from mlc_torch.swift.libpython import libpython
+from mlc_torch.swift.modules import SOURCES, module_keys
+from mlc_torch.swift.neighbours import ON_REQUEST, USUAL, chosen_neighbours
+from mlc_torch.swift.saying import SwiftTrouble
+
+COMPILER = """#!/bin/sh
+# Writes down how it was called, and "compiles" to a script that tells how that was called.
+if [ "$1" = -print-target-info ]; then
+    echo asked >>"$LOG"
+    echo '{"compilerVersion": "Swift version 6.7 (stand-in)", "target": {"triple": "cray"}, "paths": {}}'
+    exit
+fi
+echo "$@" >>"$LOG"
+while [ $# -gt 0 ]; do
+    [ "$1" = -o ] && out=$2
+    case $1 in *broken.swift) echo "broken.swift:1:8: error: no such module 'UIKit'"; exit 1 ;; esac
+    shift
+done
+printf '#!/bin/sh\\necho "ran $@ in $PWD with $MLC_TORCH_PYTHON $(cat)"\\nls "$(dirname "$0")" >&2\\nexit 7\\n' >"$out"
+chmod +x "$out"
+"""
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch) -> Path:
+    """A machine with the stand-in on its PATH and an empty cache."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    (place / "swiftc").write_text(COMPILER)
+    (place / "swiftc").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
+    monkeypatch.setenv("MLC_TORCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    monkeypatch.delenv("MLC_TORCH_SWIFT", raising=False)
+    (tmp_path / "code").mkdir()
+    return tmp_path
+
+
+def log(home: Path) -> list[str]:
+    file = home / "log"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def swift(*words: str | Path, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "_mlc_torch_command", "swift", *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        input=given,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_run_compiles_once_and_becomes_the_program(home):
+    source = home / "code" / "first-steps.swift"
+    source.write_text("print(1)")
+    (home / "code" / "data.csv").write_text("1,2")
+    for _ in range(2):
+        done = swift("run", source, "--", "a", "--b", cwd=home, given="input")
+        assert done.returncode == 7
+        assert done.stdout == f"ran a --b in {home} with {sys.executable} input\n"
+        assert "data.csv" in done.stderr  # beside the program, for Bundle.main
+    calls = [line for line in log(home) if str(source) in line]
+    assert len(calls) == 1 and "-module-name first_steps" in calls[0]
+    assert log(home).count("asked") == 1
+    assert sum("-module-name MLCompute" in line for line in log(home)) == 1
+
+    (home / "code" / "data.csv").rename(home / "code" / "other.csv")
+    done = swift("run", source, cwd=home)
+    assert "other.csv" in done.stderr and "data.csv" not in done.stderr
+
+
+def test_torch_is_not_imported_to_run_a_program(home):
+    source = home / "code" / "a.swift"
+    source.write_text("")
+    assert swift("run", source, cwd=home).returncode == 7
+    script = """import runpy, sys
+sys.argv = ["mlc-torch", "swift", "doctor"]
+try:
+    runpy.run_module("_mlc_torch_command", run_name="__main__")
+finally:
+    print("torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.endswith("False\n")
+    assert "Swift version 6.7 (stand-in), cray" in done.stdout
+
+
+def keys(home: Path, *words: str, files: list[Path]) -> str:
+    before = {path.name for path in (home / "cache" / "swift" / "programs").glob("*")}
+    assert swift("run", *files, *words, cwd=home).returncode == 7
+    return str(len({path.name for path in (home / "cache" / "swift" / "programs").glob("*")} - before))
+
+
+def test_what_changes_a_program_compiles_it_again(home, monkeypatch):
+    source = home / "code" / "main.swift"
+    source.write_text("1")
+    assert keys(home, files=[source]) == "1"
+    assert keys(home, files=[source]) == "0"
+    source.write_text("2")
+    assert keys(home, files=[source]) == "1"
+    for words in (
+        ["-O"],
+        ["--swiftc=-DX"],
+        ["--with", "UIKit"],
+        ["--without", "Combine,Metal"],
+        ["-O", "--swiftc=-DX"],
+    ):
+        assert keys(home, *words, files=[source]) == "1"
+    other = home / "code" / "other.swift"
+    other.write_text("")
+    assert keys(home, files=[source, other]) == "1"
+    compiler = home / "bin" / "swiftc"
+    compiler.write_text(COMPILER.replace("6.7", "6.8"))
+    assert keys(home, files=[source]) == "1"
+    assert log(home).count("asked") == 2
+
+
+def test_our_version_is_in_every_key(home, monkeypatch):
+    tools = toolchain.toolchain()
+    before = module_keys(tools, chosen_neighbours())
+    monkeypatch.setattr("mlc_torch.swift.modules.version", lambda name: "99")
+    after = module_keys(tools, chosen_neighbours())
+    assert before.keys() == after.keys() and not set(before.values()) & set(after.values())
+
+
+def test_a_compiler_error_is_followed_by_one_line_of_ours(home):
+    source = home / "code" / "broken.swift"
+    source.write_text("import UIKit")
+    done = swift("run", source, cwd=home)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr.splitlines()[-2:] == [
+        "broken.swift:1:8: error: no such module 'UIKit'",
+        "mlc-torch: UIKit is Apple's and not on Linux; --with UIKit gives a bare one: "
+        "UIViewController with viewDidLoad(), no windows",
+    ]
+    assert not list((home / "cache" / "swift" / "programs").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("a.swift:1:8: error: no such module 'Accelerate'", "Accelerate is Apple's and not on Linux; write its vDSP"),
+        ("error: no such module 'Numerics'", "if it is a package's, use `mlc-torch swift build`"),
+        ("error: no such module 'Combine'", "Combine was left out by --without Combine"),
+        ("error: cannot find type 'AnyCancellable' in scope", "builds with --without Combine"),
+        ("error: cannot find type 'MTLBuffer' in scope", "builds with --without Metal"),
+        (
+            "error: cannot find 'PassthroughSubject' in scope",
+            "the Combine here is bare: ObservableObject and @Published",
+        ),
+        ("error: cannot find type 'NSImage' in scope", "NSImage is of Apple's AppKit"),
+        ("error: cannot find type 'View' in scope", "#if os(macOS), which is false here"),
+        ("error: value of type 'any MTLDevice' has no member 'makeCommandQueue'", "the Metal here is bare"),
+    ],
+)
+def test_hints(words, said):
+    (hint,) = hints(f"{words}\n{words}\n")
+    assert said in hint
+
+
+def test_errors_of_the_programs_own_get_no_hint():
+    assert hints("error: cannot find 'foo' in scope\nerror: value of type 'Int' has no member 'bar'\n") == []
+
+
+def test_no_toolchain_is_one_sentence(home, monkeypatch):
+    (home / "bin" / "swiftc").unlink()
+    source = home / "code" / "a.swift"
+    source.write_text("")
+    for words in (["run", source], ["build", home], ["test", home]):
+        (home / "Package.swift").write_text("")
+        done = swift(*words, cwd=home)
+        assert done.returncode == 1 and not done.stdout
+        assert done.stderr == f"mlc-torch: {toolchain.HOW_TO_GET_ONE}\n"
+    done = swift("doctor", cwd=home)
+    assert done.returncode == 1 and toolchain.HOW_TO_GET_ONE in done.stdout
+
+
+@pytest.mark.parametrize("part", ["bin/swiftc", "bin"])
+def test_a_toolchain_may_be_named(home, monkeypatch, part):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("MLC_TORCH_SWIFT", str(home / part))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert toolchain.toolchain().swiftc == home / "bin" / "swiftc"
+    assert toolchain.toolchain().number == (6, 7)
+    with pytest.raises(SwiftTrouble, match="has no command swift beside it"):
+        _ = toolchain.toolchain().swift
+
+
+def test_a_wrong_toolchain_is_named(home, monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_SWIFT", str(home / "code"))
+    with pytest.raises(SwiftTrouble, match="is no Swift compiler, nor a folder that holds one"):
+        toolchain.toolchain()
+    monkeypatch.setenv("MLC_TORCH_SWIFT", "/bin/false")
+    with pytest.raises(SwiftTrouble, match="/bin/false does not answer as a Swift compiler does"):
+        toolchain.toolchain()
+
+
+def test_a_toolchain_behind_the_same_name_is_noticed(home):
+    """A distribution's update replaces the runtime library; a wrapper script stays as it is."""
+    runtime = home / "lib"
+    runtime.mkdir()
+    text = COMPILER.replace('"paths": {}', f'"paths": {{"runtimeLibraryPaths": ["{runtime}"]}}')
+    (home / "bin" / "swiftc").write_text(text)
+    (runtime / "libswiftCore.so").write_text("old")
+    toolchain.toolchain()
+    toolchain.toolchain()
+    assert log(home).count("asked") == 1
+    (runtime / "libswiftCore.so").write_text("newer")
+    toolchain.toolchain()
+    assert log(home).count("asked") == 2
+
+
+# Files
+
+
+def made(home: Path, *names: str) -> list[str]:
+    for name in names:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return [str(home / name) for name in names]
+
+
+def program(*files: str) -> programs.Program:
+    return programs.program(list(files), [], [], False, [], False)
+
+
+def test_a_page_brings_its_playgrounds_sources_and_resources(home):
+    page, shared, own, picture = made(
+        home,
+        "A.playground/Pages/One.xcplaygroundpage/Contents.swift",
+        "A.playground/Sources/Shared.swift",
+        "A.playground/Pages/One.xcplaygroundpage/Sources/Own.swift",
+        "A.playground/Resources/cat.png",
+    )
+    for given in (page, str(Path(page).parent), str(home / "A.playground")):
+        found = program(given)
+        assert [str(path) for path in found.files] == [page, own, shared]
+        assert found.resources == Path(picture).parent and found.name == "One"
+
+
+def test_of_several_pages_one_is_chosen(home):
+    made(home, *(f"A.playground/Pages/{n}.xcplaygroundpage/Contents.swift" for n in ("One", "Two")))
+    with pytest.raises(SwiftTrouble, match=r"several pages; run one of them:\n.*One\.xcplaygroundpage\n.*Two"):
+        program(str(home / "A.playground"))
+
+
+def test_files_that_do_not_make_a_program(home):
+    a, b, again, _ = made(home, "a.swift", "b.swift", "x/a.swift", "Package.swift")
+    for files, why in (
+        ([a, b], "one is main.swift"),
+        ([a, again], "two files have the same name"),
+        ([str(home / "no.swift")], "there is no file"),
+        ([str(home)], "is a package: `mlc-torch swift build"),
+        ([str(home / "x")], "no playground and no Swift file"),
+    ):
+        with pytest.raises(SwiftTrouble, match=why) as trouble:
+            program(*files)
+        assert trouble.value.status == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "module"), [("a b.swift", "a_b"), ("3d.swift", "Program"), ("Metal.swift", "Program"), ("é.swift", "_")]
+)
+def test_any_name_of_a_file_serves(home, file, module):
+    assert program(*made(home, file)).module_name == module
+
+
+def test_neighbours():
+    assert chosen_neighbours() == tuple(USUAL)
+    assert chosen_neighbours(["UIKit"], ["Combine"]) == ("Metal", "PlaygroundSupport", "UIKit")
+    for given in ((["Vision"], []), ([], ["UIKit"])):
+        with pytest.raises(SwiftTrouble, match="there is no such neighbour; there is "):
+            chosen_neighbours(*given)
+    assert {path.name for path in SOURCES.iterdir()} == {*USUAL, *ON_REQUEST, "MLCompute"}
+
+
+# The cache
+
+
+def test_two_at_once_build_once(home):
+    built = []
+
+    def build(folder: Path) -> None:
+        built.append(folder)
+        time.sleep(0.2)
+        (folder / "file").write_text("whole")
+
+    threads = [threading.Thread(target=cache.kept, args=("kind", "name", build)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(built) == 1 and (cache.folder() / "kind" / "name" / "file").read_text() == "whole"
+
+
+def test_what_failed_is_not_kept(home):
+    def build(folder: Path) -> None:
+        (folder / "half").write_text("")
+        raise SwiftTrouble("no")
+
+    with pytest.raises(SwiftTrouble):
+        cache.kept("kind", "name", build)
+    assert list((cache.folder() / "kind").iterdir()) == []
+
+
+def test_clear(home):
+    cache.kept("kind", "name", lambda folder: (folder / "file").write_text("12345") and None)
+    assert swift("doctor", "--clear", cwd=home).stdout.startswith(f"cleared {cache.folder()}")
+    assert cache.size() == 0 and not (cache.folder() / "kind").exists()
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
+def test_where_the_cache_is(monkeypatch, tmp_path, variable):
+    for name in ("MLC_TORCH_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    assert cache.folder() == tmp_path / (".cache" if variable == "HOME" else "") / "mlc_torch" / "swift"
+
+
+# Python
+
+
+def test_libpython_is_this_pythons():
+    found = libpython()
+    assert not found or f"libpython{sys.version_info[0]}.{sys.version_info[1]}" in found
+
+
+def test_a_command_is_needed(capsys):
+    with pytest.raises(SystemExit):
+        main(["swift"])
+    with pytest.raises(SystemExit):
+        main(["swift", "--help"])
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("run", "build", "test", "package", "doctor"))

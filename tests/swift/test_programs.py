@@ -1,0 +1,35 @@
+"""Swift programs whose output equals that of the same program in Python, digit for digit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.swift.toolbox import HERE, PATHS, environment, run
+
+pytestmark = pytest.mark.swift
+
+PROGRAMS = HERE / "programs"
+NAMES = sorted(path.parent.name for path in PROGRAMS.glob("*/main.swift"))
+
+
+def test_there_are_eight():
+    assert len(NAMES) >= 8
+
+
+@pytest.mark.parametrize("optimized", [False, True], ids=["Onone", "O"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_and_its_twin(name, optimized):
+    files = [PROGRAMS / name / "main.swift", PROGRAMS / "Helpers.swift"]
+    found = run(*files, *(["-O"] if optimized else []), "--swiftc=-warnings-as-errors")
+    assert found.returncode == 0, found.stderr
+    twin = subprocess.run(
+        [sys.executable, PROGRAMS / name / "twin.py"],
+        env=environment() | {"PYTHONPATH": f"{PROGRAMS}:{PATHS}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout == twin.stdout and len(found.stdout.splitlines()) > 4
