@@ -33,7 +33,7 @@ def fast_gear(
         inner, why = _compiled(plan, on_device, constants, injected, mode, plain)
     try:
         if plan.device.type == "cuda":
-            recorded = updater if updater is not None and updater.optimizer.replayable else None
+            recorded = updater if updater is not None and updater.optimizer._replayable else None
             made: Gear = Captured(plan, feeds, constants, injected, inner, recorded)
         elif isinstance(inner, Plain):
             made = Planned(plan, on_device, constants, injected, mode)
