@@ -11,6 +11,7 @@ from typing import Any
 
 from api_tables import api_markdown
 from divergence_list import divergences_markdown
+from gallery_list import gallery_markdown
 from sentence_list import sentences_markdown
 
 HERE = Path(__file__).parent
@@ -20,6 +21,7 @@ SENTENCES = HERE.parent / "sentences.toml"
 WRITERS: dict[str, Callable[[], str]] = {
     "api": api_markdown,
     "divergences": lambda: divergences_markdown(DIVERGENCES),
+    "gallery": lambda: gallery_markdown(HERE.parents[1] / "examples" / "gallery"),
     "sentences": lambda: sentences_markdown(SENTENCES),
 }
 

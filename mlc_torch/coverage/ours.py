@@ -14,25 +14,3 @@ FOR_USERS: dict[str, frozenset[str]] = {
 
 OF_NSOBJECT = frozenset({"debugDescription", "description", "hash", "isEqual"})
 """What the framework's classes inherit from Objective-C's root, which the API list leaves out."""
-
-BETWEEN_ROOMS: dict[str, frozenset[str]] = {
-    "MLCLayer": frozenset({"buffer_cells", "parameter_uses"}),
-    "MLCOptimizer": frozenset(
-        {
-            "apply",
-            "configuration",
-            "decouples_decay",
-            "next_step",
-            "prepared",
-            "replayable",
-            "scalars",
-            "state_names",
-            "step_taken",
-            "update",
-            "weight_decay",
-        }
-    ),
-    "MLCTensorData": frozenset({"readonly", "view"}),
-    "MLCTensorDescriptor": frozenset({"nbytes", "sample_bytes", "with_batch"}),
-}
-"""What the rooms of the library say to each other; no promise to programs."""

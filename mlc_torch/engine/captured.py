@@ -125,7 +125,7 @@ class Captured:
     def _record_update(self, updater: Updater) -> Any:
         updater.prepare()
         graph, _ = self._recorded(self._ready_to_update(updater))
-        self._updates[updater.optimizer.configuration()] = graph or _NOTHING
+        self._updates[updater.optimizer._configuration()] = graph or _NOTHING
         return graph or _NOTHING
 
     def _ready_to_update(self, updater: Updater) -> Callable[[], None]:
@@ -195,7 +195,7 @@ class Captured:
             self.updater, self._updates = updater, {}
             if self._block.numbers is not None and updater.number_count == len(self._block.numbers):
                 updater.keep_numbers_in(self._block.numbers)
-        graph = self._updates.get(updater.optimizer.configuration())
+        graph = self._updates.get(updater.optimizer._configuration())
         with recording.LOCK:
             if graph is None:
                 graph = self._record_update(updater)

@@ -36,7 +36,7 @@ def fast_gear(
         inner, why = _compiled(plan, on_device, constants, injected, mode, plain)
     try:
         if plan.device.type == "cuda":
-            recorded = updater if updater is not None and updater.optimizer.replayable else None
+            recorded = updater if updater is not None and updater.optimizer._replayable else None
             with queueing(plan.device):  # others go on when it is recorded
                 made: Gear = Captured(plan, feeds, constants, injected, inner, recorded)
         elif isinstance(inner, Plain):

@@ -131,7 +131,7 @@ def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) 
         own = [moving[start : start + count] for start in range(0, len(moving), count)]
         with written_out():
             named = dict(zip(numbers, rest[count:], strict=True))
-            updater.optimizer.update(own[0], rest[:count], own[1:], named)
+            updater.optimizer._update(own[0], rest[:count], own[1:], named)
         return moving
 
     with warnings.catch_warnings(), torch.no_grad():

@@ -230,7 +230,7 @@ class Session:
         gear = self.gear
         step = updater.step
         try:
-            if isinstance(gear, Captured) and updater.optimizer.replayable:
+            if isinstance(gear, Captured) and updater.optimizer._replayable:
                 gear.update(updater)
             else:
                 updater.run(self.gradients)

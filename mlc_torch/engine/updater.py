@@ -17,25 +17,25 @@ class UpdateRule(Protocol):
     """What the engine knows of an optimizer."""
 
     @property
-    def replayable(self) -> bool:
+    def _replayable(self) -> bool:
         """Whether an update is the same work each time, so that a device may record and replay it."""
 
-    def state_names(self) -> list[str]:
+    def _state_names(self) -> list[str]:
         """The state tensors of a parameter."""
 
-    def scalars(self, step: int) -> dict[str, float]:
+    def _scalars(self, step: int) -> dict[str, float]:
         """The numbers of a step that may differ from step to step."""
 
-    def configuration(self) -> tuple[Any, ...]:
+    def _configuration(self) -> tuple[Any, ...]:
         """What recorded work depends on besides these numbers."""
 
-    def update(self, params: Any, grads: Any, states: Any, numbers: Numbers) -> None:
+    def _update(self, params: Any, grads: Any, states: Any, numbers: Numbers) -> None:
         """One step for all parameters, in place."""
 
-    def next_step(self) -> int:
+    def _next_step(self) -> int:
         """The number of the step that comes next; the first is 1."""
 
-    def step_taken(self, following: int) -> None:
+    def _step_taken(self, following: int) -> None:
         """A step was taken; ``following`` is the number of the next."""
 
 
@@ -50,8 +50,8 @@ class Updater:
         self.optimizer, self.device = optimizer, device
         self.indices = [i for i, t in enumerate(trained) if t.updated]
         self.cells = [trained[i].cell for i in self.indices]
-        self.step = optimizer.next_step()
-        self._names = list(optimizer.scalars(self.step))
+        self.step = optimizer._next_step()
+        self._names = list(optimizer._scalars(self.step))
         self._memory: torch.Tensor | None = None
         self._known: list[float] | None = None
         self.numbers: Numbers = {}
@@ -61,7 +61,7 @@ class Updater:
 
     def adopt(self) -> None:
         """Take up the parameters' memory and the state bound to them, or start from zeros."""
-        names = self.optimizer.state_names()
+        names = self.optimizer._state_names()
         states = [adopt_state(cell, len(names)) for cell in self.cells]
         self.params: list[Any] = [cell.value for cell in self.cells]
         self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
@@ -85,7 +85,7 @@ class Updater:
 
     def upcoming(self) -> list[float]:
         """The numbers of the next update, as things stand."""
-        self._announced = list(self.optimizer.scalars(self.step).values())
+        self._announced = list(self.optimizer._scalars(self.step).values())
         return self._announced
 
     def numbers_are_there(self) -> None:
@@ -99,7 +99,7 @@ class Updater:
             if cell.version != versions[number]:
                 self.adopt()
                 break
-        numbers = self.optimizer.scalars(self.step)
+        numbers = self.optimizer._scalars(self.step)
         if self._memory is None:
             self.numbers = numbers
         elif (values := list(numbers.values())) != self._known:
@@ -114,7 +114,7 @@ class Updater:
         step, before = self.step, params[0]._version if params else 0
         try:
             if params:
-                self.optimizer.update(params, given, states, numbers)
+                self.optimizer._update(params, given, states, numbers)
             self.count(step)
         except BaseException:
             if params and params[0]._version != before:
@@ -124,13 +124,13 @@ class Updater:
     def count(self, step: int) -> None:
         """Step number ``step`` was taken."""
         self.step = step + 1
-        self.optimizer.step_taken(step + 1)
+        self.optimizer._step_taken(step + 1)
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""
         params, given, states, numbers = self.chosen_for(gradients)
         if params:
-            self.optimizer.update(params, given, states, numbers)
+            self.optimizer._update(params, given, states, numbers)
 
     def chosen_for(
         self, gradients: Sequence[torch.Tensor | None]

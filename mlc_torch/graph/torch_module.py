@@ -37,7 +37,7 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             Call(
                 n.layer.module,
                 names[id(n.layer)],
-                n.layer.parameter_uses,
+                n.layer._parameter_uses,
                 n.reads,
                 n.results,
                 lists=isinstance(n.layer, MLCSplitLayer),

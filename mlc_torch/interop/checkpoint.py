@@ -54,7 +54,7 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
             tensors |= {OPTIMIZER + name: state for name, state in states.items()}
         elif optimizer is not None:
             for name, states_of in optimizer_states(parameters, optimizer).items():
-                for state, value in zip(optimizer.state_names(), states_of, strict=True):
+                for state, value in zip(optimizer._state_names(), states_of, strict=True):
                     tensors[state_name(name, state)] = value
         for name, stream in streams(graph, devices(graph)[0]).items():
             tensors[name] = stream.get_state()
@@ -193,7 +193,7 @@ def _optimizer_changes(
 
 def _state_changes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], states: Tensors) -> list[Change]:
     """A parameter without state in the file starts from zeros, as it would have then."""
-    names = optimizer.state_names()
+    names = optimizer._state_names()
     every = {state_name(p, s): memory_of(cell) for p, cell in parameters.items() for s in names}
     with_state = {p for p in parameters if any(state_name(p, s) in states for s in names)}
     _compare(every, states, [n for p in parameters if p not in with_state for n in (state_name(p, s) for s in names)])

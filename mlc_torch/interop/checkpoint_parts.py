@@ -33,12 +33,12 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
     seen: set[int] = set()
     for layer in unique_layers(nodes):
         name = names[id(layer)]
-        for use in layer.parameter_uses:
+        for use in layer._parameter_uses:
             if id(use.cell) not in seen:
                 parameters[f"{name}.{use.role}"] = use.cell
                 seen.add(id(use.cell))
         shown = [n for n, buffer in layer.module.named_buffers() if buffer.numel()]
-        for buffer, cell in zip(shown, layer.buffer_cells, strict=True):
+        for buffer, cell in zip(shown, layer._buffer_cells, strict=True):
             if id(cell) not in seen:
                 statistics[f"{name}.{buffer}"] = cell
                 seen.add(id(cell))
@@ -65,7 +65,7 @@ def memory_of(cell: TensorState) -> torch.Tensor:
 
 def optimizer_states(parameters: dict[str, TensorState], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:
     """The state of each parameter that has some."""
-    count = len(optimizer.state_names())
+    count = len(optimizer._state_names())
     with_state = {n: c for n, c in parameters.items() if count and (c.optimizer_device_data or c.optimizer_data)}
     for cell in with_state.values():
         memory_of(cell)
@@ -116,7 +116,7 @@ def description(graph: MLCGraph) -> dict[str, Any]:
                 "label": node.layer.label,
                 "sources": [made.get(id(c), known.get(id(c), c.label)) for c in node.reads],
                 "results": [_like(c) for c in node.results],
-                "parameters": {use.role: _like(use.cell) for use in node.layer.parameter_uses},
+                "parameters": {use.role: _like(use.cell) for use in node.layer._parameter_uses},
             }
             for node in nodes
         ],

@@ -51,7 +51,7 @@ class TorchLayer(MLCLayer):
         return found.descriptors()
 
     def _check(self, sources):
-        for use in self.parameter_uses:
+        for use in self._parameter_uses:
             memory = use.cell.value
             if memory is None or memory.data_ptr() != use.torch.data_ptr():
                 refuse(

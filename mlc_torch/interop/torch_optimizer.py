@@ -37,7 +37,7 @@ class TorchOptimizer(MLCOptimizer):
     """
 
     timeStep = prop("Int")
-    replayable = False  # torch's optimizers decide on the host
+    _replayable = False  # torch's optimizers decide on the host
 
     @prop("Float", settable=True)
     def learningRate(self):
@@ -52,10 +52,10 @@ class TorchOptimizer(MLCOptimizer):
             else:
                 group["lr"] = learningRate
 
-    def next_step(self) -> int:
+    def _next_step(self) -> int:
         return self._timeStep
 
-    def step_taken(self, following: int) -> None:
+    def _step_taken(self, following: int) -> None:
         self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
 
     @declare("init(_ optimizer: Any)", ours=True)
@@ -77,16 +77,16 @@ class TorchOptimizer(MLCOptimizer):
     def __repr__(self) -> str:
         return f"TorchOptimizer({type(self._optimizer).__name__}, learningRate={self.learningRate:g})"
 
-    def state_names(self):
+    def _state_names(self):
         return []  # torch's optimizer keeps its own
 
-    def scalars(self, step):
+    def _scalars(self, step):
         return {}
 
-    def configuration(self):
+    def _configuration(self):
         return (id(self),)
 
-    def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         """Hand each torch parameter the gradient of the memory it looks into, and let torch step."""
         known = {p.data_ptr(): p for group in self._optimizer.param_groups for p in group["params"]}
         pairs = [(known[v.data_ptr()], g) for v, g in zip(params, grads, strict=True) if v.data_ptr() in known]

@@ -137,13 +137,13 @@ class MLCLayer(MLCObject):
         return self._module
 
     @property
-    def parameter_uses(self) -> list[ParameterUse]:
+    def _parameter_uses(self) -> list[ParameterUse]:
         """The layer's trainable tensors, as roles and as torch parameters."""
         self._have_built()
         return self._uses
 
     @property
-    def buffer_cells(self) -> list[TensorState]:
+    def _buffer_cells(self) -> list[TensorState]:
         """The tensors that the module computes rather than trains."""
         self._have_built()
         return self._buffers

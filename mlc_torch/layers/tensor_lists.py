@@ -53,7 +53,7 @@ def parameters(tensors: Sequence[MLCTensor] | None) -> list[MLCTensorParameter] 
 
 def same_type_as_source(layer: MLCLayer, source: MLCTensorDescriptor) -> None:
     """Refuse parameters of another type than the source, which torch would only notice while it runs."""
-    for use in layer.parameter_uses:
+    for use in layer._parameter_uses:
         held = use.cell.descriptor.dataType
         if held is not source.dataType:
             refuse(f"the source is {source.dataType.name}, {use.role} is {held.name}")

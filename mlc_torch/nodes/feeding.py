@@ -119,7 +119,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
         if found is not None and batch is None and found._length >= cell.nbytes:
             value = found._views.get(feed.form)
             if value is None:
-                value = found.view(cell.dtype, cell.shape, feed.name)
+                value = found._view(cell.dtype, cell.shape, feed.name)
         else:
             value = _cut(feed, found, data, batch)
         if feed.limit is not None:
@@ -141,8 +141,8 @@ def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int 
     short = batch is not None and axis == 0
     needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0)
     if short:
-        return found.view(cell.dtype, (batch, *cell.shape[1:]))  # type: ignore[arg-type]
-    value = found.view(cell.dtype, cell.shape)
+        return found._view(cell.dtype, (batch, *cell.shape[1:]))  # type: ignore[arg-type]
+    value = found._view(cell.dtype, cell.shape)
     return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
 
 
@@ -153,7 +153,7 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) 
         check_fit(data._element, cell.dtype, f"data for {name!r}")
     if not 0 <= batch <= cell.shape[0]:
         refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
-    needed = descriptor.sample_bytes * batch if batch else cell.nbytes
+    needed = descriptor._sample_bytes * batch if batch else cell.nbytes
     if data._length < needed:
         samples = f" and batchSize {batch}" if batch else ""
         refuse(f"data for {name!r} holds {data._length} bytes, shape {descriptor.shape}{samples} needs {needed}")
@@ -176,7 +176,7 @@ def write_all(cell: TensorState, source: torch.Tensor, device: MLCDevice) -> Non
 def write(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
     """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
     shape = (batch, *cell.shape[1:]) if batch else cell.shape
-    source, target = data.view(cell.dtype, shape), device.torch_device
+    source, target = data._view(cell.dtype, shape), device.torch_device
     if shape == cell.shape:
         write_all(cell, source, device)
         return

@@ -91,7 +91,7 @@ def handles(cells: Iterable[TensorState]) -> list[MLCTensor]:
 
 def own_states(layer: MLCLayer) -> tuple[TensorState, ...]:
     """The tensors that are a layer's own: its parameters, and its running statistics."""
-    return (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells)
+    return (*(use.cell for use in layer._parameter_uses), *layer._buffer_cells)
 
 
 def unique_layers(nodes: Iterable[Node]) -> list[MLCLayer]:

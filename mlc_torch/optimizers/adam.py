@@ -32,24 +32,24 @@ class _Adam(MLCOptimizer):
             timeStep=timeStep,
         )
 
-    def state_names(self) -> list[str]:
+    def _state_names(self) -> list[str]:
         return ["momentum", "velocity", *(["maximum"] if self._usesAMSGrad else [])]
 
-    def scalars(self, step: int) -> dict[str, float]:
+    def _scalars(self, step: int) -> dict[str, float]:
         # Step 0 would divide by zero; the real framework's first step is 1.
         t = max(step, 1)
         rate = self._learningRate * math.sqrt(1 - self._beta2**t) / (1 - self._beta1**t)
-        if not self.decouples_decay or not self.weight_decay:
+        if not self._decouples_decay or not self._weight_decay:
             return {"lr": rate}
-        return {"lr": rate, "decay": 1 - self._learningRate * self.weight_decay}
+        return {"lr": rate, "decay": 1 - self._learningRate * self._weight_decay}
 
-    def next_step(self) -> int:
+    def _next_step(self) -> int:
         return self._timeStep
 
-    def step_taken(self, following: int) -> None:
+    def _step_taken(self, following: int) -> None:
         self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
 
-    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         fused_adam_(
             params,
             grads,
@@ -60,7 +60,7 @@ class _Adam(MLCOptimizer):
             beta1=self._beta1,
             beta2=self._beta2,
             eps=self._epsilon,
-            weight_decay=0.0 if self.decouples_decay or not self._regularizationScale else self.weight_decay,
+            weight_decay=0.0 if self._decouples_decay or not self._regularizationScale else self._weight_decay,
             decay=numbers.get("decay"),
         )
 
@@ -82,7 +82,7 @@ class MLCAdamOptimizer(_Adam):
 class MLCAdamWOptimizer(_Adam):
     """The AdamW optimizer: L2 regularization shrinks the weights, w -= lr·scale·w, before the step."""
 
-    decouples_decay = True
+    _decouples_decay = True
 
     @declare(f"init({DESCRIPTOR})", "optimizerWithDescriptor:")
     @declare(

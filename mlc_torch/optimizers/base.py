@@ -42,9 +42,9 @@ class MLCOptimizer(MLCObject):
     regularizationType = prop("MLCRegularizationType", "L1, L2 or none.")
     regularizationScale = prop("Float", "How strong the regularization is.")
 
-    replayable: ClassVar[bool] = True
+    _replayable: ClassVar[bool] = True
     """Whether an update is the same work each time, so that a device may record and replay it."""
-    decouples_decay: ClassVar[bool] = False
+    _decouples_decay: ClassVar[bool] = False
     """Whether L2 regularization shrinks the weights directly instead of joining the gradient."""
 
     @classmethod
@@ -59,38 +59,38 @@ class MLCOptimizer(MLCObject):
 
     # What an optimizer writes
 
-    def state_names(self) -> list[str]:
+    def _state_names(self) -> list[str]:
         """The state tensors a parameter has, in the order ``optimizerData`` holds them (evidence.md F.2)."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
-    def scalars(self, step: int) -> dict[str, float]:
+    def _scalars(self, step: int) -> dict[str, float]:
         """The numbers of this step that change from step to step or may be set by the user."""
         return {"lr": self._learningRate}
 
-    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
-    def next_step(self) -> int:
+    def _next_step(self) -> int:
         """The number of the step that comes next, for optimizers that count."""
         return 1
 
-    def step_taken(self, following: int) -> None:
+    def _step_taken(self, following: int) -> None:
         """A step was taken; ``following`` is the number of the next."""
 
     # What it gets
 
-    def configuration(self) -> tuple[Any, ...]:
+    def _configuration(self) -> tuple[Any, ...]:
         """What work recorded on a device depends on: anything here that changes makes the record stale."""
         return tuple(v for n, v in self.__dict__.items() if n not in _LIVE)
 
-    def update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are."""
         if self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale:
-            grads = self.prepared(params, grads)
-        self.apply(params, grads, states, numbers)
+            grads = self._prepared(params, grads)
+        self._apply(params, grads, states, numbers)
 
-    def prepared(self, params: Tensors, grads: Tensors) -> Tensors:
+    def _prepared(self, params: Tensors, grads: Tensors) -> Tensors:
         """The gradients clipped and rescaled, L1 regularization added; L2 is for ``apply`` (``weight_decay``)."""
         if self._appliesGradientClipping:
             grads = self._clipped(grads)
@@ -102,7 +102,7 @@ class MLCOptimizer(MLCObject):
         return grads
 
     @property
-    def weight_decay(self) -> float:
+    def _weight_decay(self) -> float:
         """What L2 regularization adds to the gradient, as a multiple of the weights."""
         return self._regularizationScale if self._regularizationType is MLCRegularizationType.l2 else 0.0
 

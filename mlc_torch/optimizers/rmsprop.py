@@ -35,12 +35,12 @@ class MLCRMSPropOptimizer(MLCOptimizer):
             isCentered=isCentered,
         )
 
-    def state_names(self) -> list[str]:
+    def _state_names(self) -> list[str]:
         return ["square", *(["average"] if self._isCentered else []), *(["step"] if self._momentumScale else [])]
 
-    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
-        if self.weight_decay:
-            grads = foreach("add", grads, params, alpha=self.weight_decay)
+    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+        if self._weight_decay:
+            grads = foreach("add", grads, params, alpha=self._weight_decay)
         # New values first, then all of them into place by one operation: whatever stops this, nothing is half updated.
         square = foreach(
             "add", foreach("mul", states[0], self._alpha), foreach("mul", grads, grads), alpha=1 - self._alpha

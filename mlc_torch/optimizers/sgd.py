@@ -31,11 +31,11 @@ class MLCSGDOptimizer(MLCOptimizer):
         """Without momentum unless given."""
         return cls._with(optimizerDescriptor, momentumScale=momentumScale, usesNesterovMomentum=usesNesterovMomentum)
 
-    def state_names(self) -> list[str]:
+    def _state_names(self) -> list[str]:
         return ["momentum"] if self._momentumScale else []
 
-    def apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
-        lr, momentum, decay = numbers["lr"], self._momentumScale, self.weight_decay
+    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+        lr, momentum, decay = numbers["lr"], self._momentumScale, self._weight_decay
         common = {"momentum": momentum, "weight_decay": decay}
         if not momentum or self._usesNesterovMomentum:
             momenta = states[0] if momentum else []

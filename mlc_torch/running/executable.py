@@ -166,7 +166,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
     def _check_devices(self, nodes: list[Node]) -> None:
         target = self._device.torch_device
-        for cell in (use.cell for layer in unique_layers(nodes) for use in layer.parameter_uses):
+        for cell in (use.cell for layer in unique_layers(nodes) for use in layer._parameter_uses):
             if cell.value is None or cell.value.device != target:
                 where = cell.value.device if cell.value is not None else "the host"
                 refuse(

@@ -39,7 +39,7 @@ class GradientGraph(ExecutableGraph):
         session = self._separate_session()
         if all(node.layer is not layer for node in self._all_nodes()):
             refuse(f"layer {layer.label!r} is not in this graph")
-        if all(use.cell is not parameter._cell for use in layer.parameter_uses):
+        if all(use.cell is not parameter._cell for use in layer._parameter_uses):
             refuse(f"tensor {parameter.label!r} is no parameter of layer {layer.label!r}")
         for trained, gradient in zip(session.plan.trained, session.gradients, strict=True):
             if trained.cell is parameter._cell:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ class Epoch:
         return self.loss if self.validation_loss is None else self.validation_loss
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class History:
     """What ``fit`` gives. In a notebook it shows itself; ``print`` shows a table, ``plot`` draws it."""
 
@@ -70,6 +69,7 @@ class History:
         """The losses as a matplotlib figure, written to ``path`` where one is given."""
         try:
             from matplotlib.figure import Figure
+            from matplotlib.ticker import MaxNLocator
         except ModuleNotFoundError as missing:
             raise ModuleNotFoundError(f"a plot needs matplotlib: {install('fit')}", name=missing.name) from missing
         figure = Figure(figsize=(6, 3.5), layout="constrained")
@@ -81,21 +81,22 @@ class History:
         if measured:
             axes.plot([e.number for e in measured], [e.watched for e in measured], marker=mark, label="validation")
             axes.legend()
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         if path is not None:
             figure.savefig(Path(path))
         return figure
 
-    def _repr_html_(self) -> str:
-        """For a notebook: the picture where matplotlib is there, else the table."""
+    __repr__ = __str__
+
+    def _repr_png_(self) -> bytes | None:
+        """For a notebook: the picture, or ``None`` where matplotlib is missing, and the notebook shows the table."""
         if not self.epochs:
-            return "<p>no epochs</p>"
+            return None
         try:
             figure = self.plot()
         except ModuleNotFoundError:
-            return f"<pre>{escape(str(self))}</pre>"
-        drawn = io.StringIO()
-        figure.savefig(drawn, format="svg")
-        note = f"<p>stopped: {escape(self.stopped_because)}</p>" if self.stopped_because else ""
-        return drawn.getvalue().partition("<svg")[1] + drawn.getvalue().partition("<svg")[2] + note
+            return None
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format="png")
+        return drawn.getvalue()

@@ -53,7 +53,7 @@ class MLCInferenceGraph(ExecutableGraph):
         """Bytes of the nodes' results; 0 until the graph is compiled (measured, evidence.md H.7)."""
         if self._compiled is None:
             return 0
-        return sum(c.descriptor.nbytes for node in self._planned_nodes() for c in node.results)
+        return sum(c.descriptor._nbytes for node in self._planned_nodes() for c in node.results)
 
     # Running
 

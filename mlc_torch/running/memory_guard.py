@@ -46,7 +46,7 @@ def first_run_needs(plan: Plan, optimizer: MLCOptimizer | None) -> dict[str, int
     sizes = [0 if isinstance(step.module, _VIEWS) else _bytes(plan, step.results) for step in plan.steps]
     needs = {"inputs": fed}
     if plan.differentiates:
-        kept = 0 if optimizer is None else len(optimizer.state_names())
+        kept = 0 if optimizer is None else len(optimizer._state_names())
         updated = [t.cell for t in plan.trained if t.updated and not t.cell.optimizer_device_data]
         needs["results"] = sum(sizes)  # kept for the gradient
         needs["gradients"] = max(sizes, default=0) + sum(t.cell.nbytes for t in plan.trained)

@@ -92,7 +92,7 @@ def updatable(nodes: Sequence[Node], trained_tensors: Iterable[tuple[TensorState
     """Whether the optimizer may change a tensor, by the cell's identity: not where one of its parameters says no."""
     now: dict[int, bool] = {}
     for layer in unique_layers(n for n in nodes if n.updates):
-        for use in layer.parameter_uses:
+        for use in layer._parameter_uses:
             now[id(use.cell)] = now.get(id(use.cell), True) and use.parameter._isUpdatable
     for cell, updates in trained_tensors:
         now[id(cell)] = now.get(id(cell), True) and updates
@@ -110,7 +110,7 @@ def _trained(nodes: Sequence[Node], request: PlanRequest, slots: dict[int, int])
         if not node.updates or id(node.layer) in layers_seen:
             continue
         layers_seen.add(id(node.layer))
-        for use in node.layer.parameter_uses:
+        for use in node.layer._parameter_uses:
             key = id(use.cell)
             if not use.torch.requires_grad or key in stopped:
                 continue

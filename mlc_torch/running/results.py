@@ -51,5 +51,5 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
             refuse(f"the buffer for output {name!r} is read-only")
         shape = (batch, *cell.shape[1:]) if short else cell.shape
         view = data._views.get((cell.dtype, shape))
-        targets.append((cell, data.view(cell.dtype, shape, name) if view is None else view))
+        targets.append((cell, data._view(cell.dtype, shape, name) if view is None else view))
     return targets

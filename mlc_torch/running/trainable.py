@@ -113,7 +113,7 @@ class TrainableGraph(GradientGraph):
         self._raise_late_failure()
         if self._compiled is None or self._optimizer is None:
             return tensor._bind_optimizer(data, deviceData)  # compile looks at how many there are
-        refuse_too_few(tensor.label, len(data), len(self._optimizer.state_names()))
+        refuse_too_few(tensor.label, len(data), len(self._optimizer._state_names()))
         bound = tensor._bind_optimizer(data, deviceData)
         warn_of_spare_state(self._runs.warned, self._optimizer, [tensor._cell])
         return bound
@@ -136,7 +136,7 @@ class TrainableGraph(GradientGraph):
         with self._lock.held():
             _check_rule(optimizer)
             if optimizer is not self._optimizer:
-                cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer.parameter_uses]
+                cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer._parameter_uses]
                 for cell in (*cells, *(p._tensor._cell for p in self._steering.trained)):
                     cell.forget_optimizer_state()
             self._optimizer = optimizer
@@ -210,7 +210,7 @@ class TrainableGraph(GradientGraph):
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         if variant is _PREDICT:
             return
-        own = {id(u.torch) for layer in unique_layers(nodes) if layer._module_is_given for u in layer.parameter_uses}
+        own = {id(u.torch) for layer in unique_layers(nodes) if layer._module_is_given for u in layer._parameter_uses}
         trained = enumerate(session.plan.trained)
         self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
         learns = self._optimizer is None or self._learns(session, nodes)
@@ -227,7 +227,7 @@ class TrainableGraph(GradientGraph):
         ends = [plan.cells[slot] for slot in (*plan.losses, *plan.injected)]
         seen, tensors = reached(nodes, ends, self._steering.stopped)
         layers = unique_layers(n for n in nodes if id(n) in seen and n.updates)
-        tensors |= {id(use.cell) for layer in layers for use in layer.parameter_uses}
+        tensors |= {id(use.cell) for layer in layers for use in layer._parameter_uses}
         return any(t.updated and id(t.cell) in tensors for t in plan.trained)
 
     def _look_at_values(self, session: Session) -> None:
@@ -259,7 +259,7 @@ class TrainableGraph(GradientGraph):
         if self._compiled is None:
             return 0
         nodes = [n for n in self._planned_nodes() if n.layer is not self._lossLayer]
-        total = 2 * sum(c.descriptor.nbytes for node in nodes for c in node.results)
+        total = 2 * sum(c.descriptor._nbytes for node in nodes for c in node.results)
         last = self._runs.last
         if last is not None:
             total += sum(g.nbytes for g in last.gradients if g is not None)

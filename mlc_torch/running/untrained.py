@@ -87,7 +87,7 @@ def warn_unread(
 
 def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells: Iterable[TensorState]) -> None:
     """Tensors with more optimizer data than the optimizer keeps."""
-    kept = 0 if optimizer is None else len(optimizer.state_names())
+    kept = 0 if optimizer is None else len(optimizer._state_names())
     for cell in cells:
         if len(cell.optimizer_data) > kept:
             warn_once(

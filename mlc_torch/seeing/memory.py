@@ -42,7 +42,7 @@ def _holdings(graph: GraphFacts) -> dict[str, Iterable[Any]]:
     layers, sessions = unique_layers(graph.nodes), graph.sessions
     plans = [session.plan for session in sessions]
     trained = [item.cell for plan in plans for item in plan.trained]
-    parameters = [use.cell for layer in layers for use in layer.parameter_uses]
+    parameters = [use.cell for layer in layers for use in layer._parameter_uses]
     return {
         "parameters": [c.value for c in parameters],
         "statistics": [b for layer in layers for b in layer.module.buffers()],

@@ -22,18 +22,18 @@ class Summary(Table):
     def __init__(self, graph: GraphFacts) -> None:
         nodes = graph.nodes
         layers = unique_layers(nodes)
-        cells = {id(use.cell): use.cell for layer in layers for use in layer.parameter_uses}
-        buffers = {id(c): c for layer in layers for c in layer.buffer_cells if id(c) not in cells}
+        cells = {id(use.cell): use.cell for layer in layers for use in layer._parameter_uses}
+        buffers = {id(c): c for layer in layers for c in layer._buffer_cells if id(c) not in cells}
         results = [c for node in nodes for c in node.results]
         session = graph.session
         self.parameters = sum(map(elements, cells.values()))
         """The elements of all parameters; a tensor that several layers use counts once."""
         self.trained: int | None = None
         """Those that the optimizer updates; ``None`` as long as no plan says which."""
-        self.result_bytes = sum(c.descriptor.nbytes for c in results)
+        self.result_bytes = sum(c.descriptor._nbytes for c in results)
         self.gear, self.why = _gear(graph, session)
 
-        size = in_bytes(sum(c.descriptor.nbytes for c in cells.values()))
+        size = in_bytes(sum(c.descriptor._nbytes for c in cells.values()))
         text = f"{self.parameters:,} ({size})"
         if session is not None and session.plan.trained:
             updates = graph.optimizer is not None
@@ -45,7 +45,7 @@ class Summary(Table):
         if buffers:
             held = buffers.values()
             notes.append(
-                ("statistics", f"{sum(map(elements, held)):,} ({in_bytes(sum(c.descriptor.nbytes for c in held))})")
+                ("statistics", f"{sum(map(elements, held)):,} ({in_bytes(sum(c.descriptor._nbytes for c in held))})")
             )
         notes.append(("results", f"{len(results)} ({in_bytes(self.result_bytes)})"))
         notes += _declared(graph)
@@ -72,7 +72,7 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]], numbering
     for i, node in enumerate(nodes, 1):
         layer = node.layer
         known = first.setdefault(id(layer), i)
-        own = {id(use.cell): use.cell for use in layer.parameter_uses}
+        own = {id(use.cell): use.cell for use in layer._parameter_uses}
         count = f"{sum(map(elements, own.values())):,}" if own else ""
         rows.append(
             (
@@ -82,7 +82,7 @@ def _rows(nodes: Sequence[Node], names: Mapping[int, tuple[str, str]], numbering
                 ", ".join(source(c) for c in node.reads),
                 " ".join(str(list(c.shape)) for c in node.results),
                 count if known == i else f"as #{known}",
-                f"{sum(c.descriptor.nbytes for c in node.results):,}",
+                f"{sum(c.descriptor._nbytes for c in node.results):,}",
             )
         )
     return rows

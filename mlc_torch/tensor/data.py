@@ -91,10 +91,10 @@ class MLCTensorData(MLCObject):
         return cls._over(b"")
 
     @property
-    def readonly(self) -> bool:
+    def _readonly(self) -> bool:
         return self._bytes.readonly
 
-    def view(self, dtype: torch.dtype, shape: tuple[int, ...], name: str = "") -> torch.Tensor:
+    def _view(self, dtype: torch.dtype, shape: tuple[int, ...], name: str = "") -> torch.Tensor:
         """The leading bytes as a torch tensor over the same memory. Memory marked read-only must only be read.
 
         Refused where the buffer's elements are of another type; ``name`` says for what the data is.

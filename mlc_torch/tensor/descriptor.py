@@ -47,7 +47,7 @@ class MLCTensorDescriptor(Descriptor):
     @prop("Int")
     def tensorAllocationSizeInBytes(self):
         """How many bytes the elements take."""
-        return self.nbytes
+        return self._nbytes
 
     @prop("[Int]")
     def stride(self):
@@ -75,15 +75,15 @@ class MLCTensorDescriptor(Descriptor):
         return steps
 
     @property
-    def nbytes(self) -> int:
+    def _nbytes(self) -> int:
         return math.prod(self._shape) * ELEMENT_BYTES.get(self._dataType, 0) if self._shape else 0
 
     @property
-    def sample_bytes(self) -> int:
+    def _sample_bytes(self) -> int:
         """Bytes of one entry of the first dimension: what one sample of a batch takes."""
-        return self.nbytes // self._shape[0]
+        return self._nbytes // self._shape[0]
 
-    def with_batch(self, batch: int) -> MLCTensorDescriptor:
+    def _with_batch(self, batch: int) -> MLCTensorDescriptor:
         """The same, with another first dimension."""
         return self._create((batch, *self._shape[1:]), self._dataType)
 

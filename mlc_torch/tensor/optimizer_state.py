@@ -37,7 +37,7 @@ def adopt_state(cell: TensorState, count: int) -> list[torch.Tensor]:
 
 def _bound_state(data: MLCTensorData, cell: TensorState) -> torch.Tensor:
     assert cell.value is not None
-    view = data.view(cell.dtype, cell.shape)
-    if data.readonly:
+    view = data._view(cell.dtype, cell.shape)
+    if data._readonly:
         view = view.clone()
     return view if cell.value.device.type == "cpu" else view.to(cell.value.device)

@@ -70,7 +70,7 @@ class TensorState:
 
     def __init__(self, descriptor: MLCTensorDescriptor, host: MLCTensorData | None = None) -> None:
         self.descriptor = descriptor
-        self.dtype, self.shape, self.nbytes = TORCH_TYPES[descriptor._dataType], descriptor._shape, descriptor.nbytes
+        self.dtype, self.shape, self.nbytes = TORCH_TYPES[descriptor._dataType], descriptor._shape, descriptor._nbytes
         self.tensor_id = next(_ids)
         self.label = f"data{self.tensor_id}"
         self.host = host
@@ -110,14 +110,14 @@ class TensorState:
     def give_host(self, data: MLCTensorData, who: str) -> None:
         """Take ``data`` as this tensor's memory; all its bytes must be there."""
         data._must_fit(self.dtype, who)
-        needed = self.descriptor.nbytes
+        needed = self.descriptor._nbytes
         if data._length < needed:
             refuse(f"{who} holds {data._length} bytes, a tensor of shape {list(self.shape)} needs {needed}")
         self.host, self.snapshot = data, None
 
     def host_view(self) -> torch.Tensor | None:
         """The host memory as a torch tensor over the same bytes."""
-        return None if self.host is None else self.host.view(self.dtype, self.shape)
+        return None if self.host is None else self.host._view(self.dtype, self.shape)
 
     def current(self) -> torch.Tensor | None:
         """The value where it lies: on the device, else in host memory; ``None`` for a tensor without data."""
@@ -147,7 +147,7 @@ class TensorState:
                 source = self.value if self.value is not None else allocate(self.descriptor, torch.zeros)
             self._rehome(source if source.device == target else upload(source, target))
         assert self.value is not None
-        if writable and target.type == "cpu" and (self.host is None or self.host.readonly):
+        if writable and target.type == "cpu" and (self.host is None or self.host._readonly):
             self._rehome(self.value.clone() if self.host is not None else self.value)
             self.host = MLCTensorData._over(self.value)
         self.device = device
@@ -239,7 +239,7 @@ class TensorState:
         if view.data_ptr() == self.value.data_ptr():
             return
         with queueing(self.value.device):
-            if self.host.readonly:
+            if self.host._readonly:
                 self.host = MLCTensorData._over(self.value.detach().cpu().clone())
             else:
                 view.copy_(self.value.detach())
@@ -282,9 +282,9 @@ _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasa
 
 def allocate(descriptor: MLCTensorDescriptor, make: Callable[..., torch.Tensor] = torch.empty) -> torch.Tensor:
     """Host memory for a tensor; more than the machine has is refused rather than left to the system to kill us over."""
-    if descriptor.nbytes > _MEMORY_BYTES:
-        refuse(f"shape {descriptor.shape} needs {descriptor.nbytes} bytes, this machine has {_MEMORY_BYTES}")
+    if descriptor._nbytes > _MEMORY_BYTES:
+        refuse(f"shape {descriptor.shape} needs {descriptor._nbytes} bytes, this machine has {_MEMORY_BYTES}")
     try:
         return make(descriptor._shape, dtype=TORCH_TYPES[descriptor._dataType], device="cpu")
     except (RuntimeError, MemoryError) as error:
-        refuse(f"no memory for {descriptor.nbytes} bytes ({error})")
+        refuse(f"no memory for {descriptor._nbytes} bytes ({error})")

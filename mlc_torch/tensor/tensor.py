@@ -227,7 +227,7 @@ class MLCTensor(MLCObject):
     )
     def _bind_optimizer(self, data, deviceData):
         """Give the optimizer the memory that holds its state for this tensor."""
-        needed = self._cell.descriptor.nbytes
+        needed = self._cell.descriptor._nbytes
         for i, state in enumerate(data):
             state._must_fit(self._cell.dtype, f"optimizer data {i}")
             if state._length < needed:
@@ -242,8 +242,8 @@ class MLCTensor(MLCObject):
         """Bring the optimizer's state back from the device into ``optimizerData``."""
         cell = self._cell
         for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
-            if state._state is not None and not host.readonly:
-                target = host.view(cell.dtype, cell.shape)
+            if state._state is not None and not host._readonly:
+                target = host._view(cell.dtype, cell.shape)
                 if target.data_ptr() != state._state.data_ptr():
                     target.copy_(state._state.reshape(cell.shape))
         return True

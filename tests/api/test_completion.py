@@ -38,6 +38,12 @@ def test_an_editor_completes_labels(code, labels):
     assert labels <= completed(code)
 
 
+def test_an_editor_completes_members_and_nothing_of_the_insides():
+    names = completed("MLCActivationLayer.relu.")
+    assert {"label", "layerID", "module"} <= names
+    assert not {name for name in names if name in ("buffer_cells", "parameter_uses", "_cell")}
+
+
 def test_a_prompt_completes_labels():
     """IPython and Jupyter ask jedi about the live objects."""
     known = vars(mlc_torch) | {"graph": MLCGraph(), "layer": MLCActivationLayer.relu}

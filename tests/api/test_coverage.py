@@ -14,7 +14,7 @@ import mlc_torch
 from mlc_torch.__main__ import main
 from mlc_torch.coverage import compare
 from mlc_torch.coverage.api import api, group
-from mlc_torch.coverage.ours import BETWEEN_ROOMS, FOR_USERS, OF_NSOBJECT
+from mlc_torch.coverage.ours import FOR_USERS, OF_NSOBJECT
 from mlc_torch.coverage.report import as_data, as_text, by_group, percent
 from mlc_torch.objc.members import selector_names
 from mlc_torch.spelling import CLASSES, MLCObject, declare, prop
@@ -147,8 +147,7 @@ def test_public_names_are_the_lists_and_a_few_of_ours():
 
 
 def _ours(cls: type) -> set[str]:
-    tables = (FOR_USERS, BETWEEN_ROOMS)
-    return {name for c in cls.__mro__ for table in tables for name in table.get(c.__name__, ())}
+    return {name for c in cls.__mro__ for name in FOR_USERS.get(c.__name__, ())}
 
 
 @pytest.mark.parametrize("name", api()["classes"])
@@ -168,9 +167,8 @@ def test_no_class_has_more_than_the_list_and_ours(name):
 
 
 def test_our_names_cannot_be_mistaken_for_apples():
-    for table in (FOR_USERS, BETWEEN_ROOMS):
-        for names in table.values():
-            assert all(name == name.lower() for name in names)
+    for names in FOR_USERS.values():
+        assert all(name == name.lower() for name in names)
 
 
 @pytest.mark.parametrize("name", [*api()["enums"], *api()["option_sets"]])

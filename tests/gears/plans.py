@@ -33,7 +33,7 @@ def case_of(record: Record, device: torch.device) -> Case:
     layer, where = record.make(), mlc_device(device)
     cells = [tensor(s)._cell for s in record.sources]
     results = infer(layer, cells)
-    for cell in (*(use.cell for use in layer.parameter_uses), *layer.buffer_cells):
+    for cell in (*(use.cell for use in layer._parameter_uses), *layer._buffer_cells):
         cell.place(where, writable=True)
     differentiates = record.result_type == "float32"
     floats = [c for c in cells if c.dtype.is_floating_point]

@@ -79,7 +79,7 @@ def test_updates_need_nothing_that_mps_lacks(optimizer, monkeypatch):
     for name in ("fused_adam", "fused_sgd"):  # what _fusable() decides on an MPS tensor
         monkeypatch.setitem(torch_private.available, name, False)
     params = [torch.ones(3), torch.ones(2, 2)]
-    states = [[torch.zeros_like(p) for p in params] for _ in optimizer.state_names()]
+    states = [[torch.zeros_like(p) for p in params] for _ in optimizer._state_names()]
     with LikeMPS():
-        optimizer.update(params, [torch.ones_like(p) for p in params], states, optimizer.scalars(1))
+        optimizer._update(params, [torch.ones_like(p) for p in params], states, optimizer._scalars(1))
     assert all(bool((p < 1).all()) for p in params)

@@ -53,7 +53,7 @@ def test_every_layer_computes_the_same(family):
             got.numpy(), expected(record)[0], rtol=record.rtol, atol=record.atol, err_msg=record.name
         )
         (name,) = module._modules
-        assert set(dict(module.named_parameters())) <= {f"{name}.{use.role}" for use in layer.parameter_uses}
+        assert set(dict(module.named_parameters())) <= {f"{name}.{use.role}" for use in layer._parameter_uses}
 
 
 def test_names_and_code_can_be_read():

@@ -207,7 +207,7 @@ def test_rebound_buffers_are_written_back():
     np.testing.assert_allclose(program.train(3), plain_loop(theirs, (4, 3), (4, 2), 3), rtol=1e-5)
     assert ours.seen is memory
     torch.testing.assert_close(ours.seen, theirs.seen)
-    (cell,) = program.layer.buffer_cells
+    (cell,) = program.layer._buffer_cells
     torch.testing.assert_close(cell.value, theirs.seen)
 
 

@@ -146,8 +146,8 @@ def test_the_state_follows_new_memory():
 def test_updates_are_not_recorded_for_replay():
     """Of the captured gear only the update phase is given up: torch's optimizers decide on the host."""
     program = Program(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9))
-    assert not program.rule.replayable
-    assert mlc.MLCSGDOptimizer.replayable
+    assert not program.rule._replayable
+    assert mlc.MLCSGDOptimizer._replayable
     program.step(0)
     program.agree()
 

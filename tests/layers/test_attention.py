@@ -156,7 +156,7 @@ def test_dropout_draws_anew_in_training_and_rests_otherwise():
 
 def test_parameters_are_the_tensors_own_memory():
     layer = make(attention_biases=True)
-    roles = [use.role for use in layer.parameter_uses]
+    roles = [use.role for use in layer._parameter_uses]
     projections = [f"{kind}.{n}" for n in range(4) for kind in ("weights", "biases")]
     assert roles == [*projections, "attentionBiases.0", "attentionBiases.1"]
     with torch.no_grad():
@@ -192,7 +192,7 @@ def test_one_tensor_for_every_projection_adds_its_gradients():
     layer = MLCMultiheadAttentionLayer(descriptor=d, weights=[weights] * 4, biases=None, attentionBiases=None)
     given = sources(2, 3, 3, 4)
     layer.module(*given).sum().backward()
-    total = sum(use.torch.grad for use in layer.parameter_uses)
+    total = sum(use.torch.grad for use in layer._parameter_uses)
 
     def direct(w):
         q, k, v = ((s.double() @ w.T).unflatten(2, (2, 2)).transpose(1, 2) for s in given)

@@ -43,7 +43,7 @@ def test_weights_and_biases_are_the_callers_own_memory():
         for m in memory
     )
     layer = connected(2, 2, weights, biases)
-    uses = {use.role: use for use in layer.parameter_uses}
+    uses = {use.role: use for use in layer._parameter_uses}
     assert list(uses) == ["weights", "biases"]
     assert uses["weights"].parameter is layer.weightsParameter and uses["biases"].parameter is layer.biasesParameter
     with torch.no_grad():

@@ -72,7 +72,7 @@ def test_own_weights_are_the_callers_memory_and_not_trained():
     once = layer.module(y, t)
     weights.numpy()[...] = 2
     assert torch.equal(layer.module(y, t), 2 * once)
-    assert not layer.parameter_uses and not list(layer.module.parameters())
+    assert not layer._parameter_uses and not list(layer.module.parameters())
     assert layer.weights is weights
 
 

@@ -188,14 +188,14 @@ def test_one_tensor_for_every_gate_adds_its_gradients():
     weights, bias = tensor(values(hidden, hidden, low=-0.5, high=0.5)), tensor(values(hidden, low=-0.5, high=0.5))
     d = MLCLSTMDescriptor(inputSize=hidden, hiddenSize=hidden, layerCount=2)
     layer = MLCLSTMLayer(descriptor=d, inputWeights=[weights] * 8, hiddenWeights=[weights] * 8, biases=[bias] * 8)
-    assert len(layer.parameter_uses) == 24
-    assert {use.cell for use in layer.parameter_uses} == {weights._cell, bias._cell}
-    assert len({use.torch.data_ptr() for use in layer.parameter_uses}) == 2
+    assert len(layer._parameter_uses) == 24
+    assert {use.cell for use in layer._parameter_uses} == {weights._cell, bias._cell}
+    assert len({use.torch.data_ptr() for use in layer._parameter_uses}) == 2
 
     x = torch.from_numpy(values(2, 3, hidden))
     layer.module(x).sum().backward()
     total = {weights._cell: 0, bias._cell: 0}
-    for use in layer.parameter_uses:
+    for use in layer._parameter_uses:
         total[use.cell] = total[use.cell] + use.torch.grad.reshape(use.cell.shape).double()
 
     def loss(w, b):
@@ -214,7 +214,7 @@ def test_one_tensor_for_every_gate_adds_its_gradients():
 
 def test_parameters_are_the_tensors_own_memory():
     layer = make(bidirectional=True)
-    roles = [use.role for use in layer.parameter_uses]
+    roles = [use.role for use in layer._parameter_uses]
     assert len(roles) == len(set(roles)) == 3 * 16
     assert {"inputWeights.0", "hiddenWeights.15", "biases.7"} <= set(roles)
     with torch.no_grad():

@@ -156,7 +156,7 @@ def test_a_single_value_per_channel_gives_beta_exactly(affine):
 
 def test_the_statistics_are_no_parameters():
     layer = running(MLCBatchNormalizationLayer)
-    assert [use.role for use in layer.parameter_uses] == ["gamma", "beta"]
+    assert [use.role for use in layer._parameter_uses] == ["gamma", "beta"]
     assert sorted(name for name, _ in layer.module.named_buffers()) == ["running_mean", "running_var"]
 
 

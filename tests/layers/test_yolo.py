@@ -93,7 +93,7 @@ def test_anchors_are_the_first_of_the_bytes():
     longer = type(descriptor)(anchorBoxes=descriptor.anchorBoxes, anchorBoxCount=3)
     layer = MLCYOLOLossLayer(descriptor=longer)
     assert torch.equal(layer.module(y, t), MLCYOLOLossLayer(descriptor=describe()).module(y, t))
-    assert not layer.parameter_uses
+    assert not layer._parameter_uses
 
 
 def test_the_module_can_be_traced():

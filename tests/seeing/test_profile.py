@@ -83,7 +83,7 @@ def test_the_trace_names_the_layers(tmp_path):
 def test_the_graph_trains_on_as_if_nothing_had_been():
     built, other = perceptron(), perceptron()
     for mine, theirs in zip(built.graph.layers, other.graph.layers, strict=True):
-        for a, b in zip(mine.parameter_uses, theirs.parameter_uses, strict=True):
+        for a, b in zip(mine._parameter_uses, theirs._parameter_uses, strict=True):
             b.cell.value.copy_(a.cell.value)
     graph, plain = training(built), training(other)
     step(plain, other)
@@ -93,7 +93,7 @@ def test_the_graph_trains_on_as_if_nothing_had_been():
         step(made, its)
     assert (graph.summary().gear, graph.summary().why) == ("planned", "")
     for mine, theirs in zip(built.graph.layers, other.graph.layers, strict=True):
-        for a, b in zip(mine.parameter_uses, theirs.parameter_uses, strict=True):
+        for a, b in zip(mine._parameter_uses, theirs._parameter_uses, strict=True):
             torch.testing.assert_close(a.cell.value, b.cell.value, rtol=1e-5, atol=1e-7)
 
 

@@ -119,11 +119,11 @@ def test_hooks_are_a_reason_to_run_plain():
 def test_a_summary_changes_nothing():
     built = residual()
     graph = training(built)
-    before = [use.cell.value.clone() for layer in graph.layers for use in layer.parameter_uses]
+    before = [use.cell.value.clone() for layer in graph.layers for use in layer._parameter_uses]
     session = graph._runs.sessions[Variant.whole]
     str(graph.summary())
     assert graph._runs.sessions[Variant.whole] is session
-    after = [use.cell.value for layer in graph.layers for use in layer.parameter_uses]
+    after = [use.cell.value for layer in graph.layers for use in layer._parameter_uses]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
 
 
