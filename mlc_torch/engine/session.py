@@ -80,9 +80,13 @@ class Session:
         A step whose update was made counts, whatever happened behind it. On a GPU, where errors show up late, statistics
         stay as they are.
         """
-        if self._undo is not None and self.phase is not Phase.updated:
+        if self._undo is not None and self._undo.step == self._step():
             self._undo.restore()
         self._forget()
+
+    def _step(self) -> int:
+        """Which update is next; it goes up with an update, at once."""
+        return 0 if self.updater is None else self.updater.step
 
     def _forget(self) -> None:
         self.phase = Phase.idle
@@ -189,7 +193,7 @@ class Session:
         self._forget()
         self.gear = gear
         if self._undo is not None and mode is not Mode.infer:
-            self._undo.keep(self._noise_states())
+            self._undo.keep(self._noise_states(), self._step())
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
         elif mode is Mode.infer and self._keeps_inferred:
