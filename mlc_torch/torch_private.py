@@ -157,7 +157,7 @@ def fused_sgd_(
 def copy_all(targets: Tensors, sources: Tensors) -> None:
     """Copy each source into its target, in one call where torch has one."""
     with torch.no_grad():
-        if available["foreach"]:
+        if available["foreach"] and not _writes_out.get():  # functionalization loses what this one wrote
             torch._foreach_copy_(targets, sources)
         else:
             for target, source in zip(targets, sources, strict=True):

@@ -202,7 +202,7 @@ class Captured:
             updater.prepare()
             if graph is not _NOTHING:
                 graph.replay()
-        updater.count(updater.step)
+        updater.count()
 
 
 class _Kept:

@@ -91,9 +91,13 @@ class Session:
         A step whose update was made counts, whatever happened behind it. On a GPU, where errors show up late, statistics
         stay as they are.
         """
-        if self._undo is not None and self.phase is not Phase.updated:
+        if self._undo is not None and self._undo.step == self._step():
             self._undo.restore()
         self._forget()
+
+    def _step(self) -> int:
+        """Which update is next; it goes up with an update, at once."""
+        return 0 if self.updater is None else self.updater.step
 
     def _forget(self) -> None:
         self.phase = Phase.idle
@@ -210,7 +214,7 @@ class Session:
                 self._keeps_inferred -= 1
                 self.kept = Kept([f.clone() for f in feeds], constants, [], mode)
         elif self._undo is not None:
-            self._undo.keep(self._noise_states())
+            self._undo.keep(self._noise_states(), self._step())
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
         self.values = gear.forward(feeds, constants)

@@ -35,9 +35,11 @@ class Undo:
         self._kept = [b.detach().clone() for b in self._buffers]
         self._noise: NoiseStates = []
         self._is_set = False
+        self.step = 0
+        """The update that was next when the training step began."""
 
-    def keep(self, noise: NoiseStates) -> None:
-        self._is_set, self._noise = False, noise
+    def keep(self, noise: NoiseStates, step: int) -> None:
+        self._is_set, self._noise, self.step = False, noise, step
         if self._kept:
             copy_all(self._kept, self._buffers)
         self._is_set = True

@@ -115,16 +115,19 @@ class Updater:
         try:
             if params:
                 self.optimizer._update(params, given, states, numbers)
-            self.count(step)
+            self._next_is(step + 1)
         except BaseException:
             if params and params[0]._version != before:
-                self.count(step)
+                self._next_is(step + 1)
             raise
 
-    def count(self, step: int) -> None:
-        """Step number ``step`` was taken."""
-        self.step = step + 1
-        self.optimizer._step_taken(step + 1)
+    def count(self) -> None:
+        """A step was taken."""
+        self._next_is(self.step + 1)
+
+    def _next_is(self, step: int) -> None:
+        self.step = step
+        self.optimizer._step_taken(step)
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""

@@ -1,0 +1,116 @@
+"""Handlers that fail: what they raise comes out of the call, the step was made, and the next one is the twin's."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+import mlc_torch as mlc
+from mlc_torch.refusals import MLCRefusal, refuse
+from tests.disturbance.subjects import NETWORKS, Pair, Subject, normalized
+
+
+class Own(Exception):
+    """The program's."""
+
+
+def raising(error: BaseException) -> Any:
+    def handler(result: Any, problem: Any, seconds: float) -> None:
+        raise error
+
+    return handler
+
+
+def asserting(result: Any, error: Any, seconds: float) -> None:
+    assert result == 3, "a test's own"
+
+
+def typo(result: Any, error: Any, seconds: float) -> None:
+    result.nunpy()
+
+
+def refusing(result: Any, error: Any, seconds: float) -> None:
+    refuse("the program's own refusal")
+
+
+def strictly(result: Any, error: Any, seconds: float) -> None:
+    with mlc.strict():
+        mlc.MLCTensor(shape=[])
+
+
+HANDLERS: dict[str, tuple[Any, type[BaseException]]] = {
+    "an assertion": (asserting, AssertionError),
+    "a typo": (typo, AttributeError),
+    "too few arguments": (lambda result: None, TypeError),
+    "too many arguments": (lambda a, b, c, d: None, TypeError),
+    "its own exception": (raising(Own("handler")), Own),
+    "a refusal": (refusing, MLCRefusal),
+    "a refusal in strict mode": (strictly, MLCRefusal),
+    "Ctrl-C": (raising(KeyboardInterrupt()), KeyboardInterrupt),
+    "SystemExit": (raising(SystemExit(3)), SystemExit),
+    "lack of memory": (raising(MemoryError("handler")), MemoryError),
+    "torch's error": (raising(RuntimeError("handler")), RuntimeError),
+}
+failing = pytest.mark.parametrize(("handler", "error"), HANDLERS.values(), ids=HANDLERS.keys())
+networks = pytest.mark.parametrize("network", NETWORKS)
+
+
+@failing
+@networks
+def test_execute(network, handler, error):
+    pair = Pair(NETWORKS[network])
+    answer = pair.disturb(
+        lambda one, step: one.execute(step, completionHandler=tell(pair, one, handler)), nullcontext()
+    )
+    assert isinstance(answer, error)
+
+
+def tell(pair: Pair, one: Subject, handler: Any) -> Any:
+    """Only the subject's handler fails, and only at its first call."""
+    if one is pair.twin:
+        return lambda *given: None
+    return handler
+
+
+@failing
+@pytest.mark.parametrize("phase", [Subject.forward, Subject.gradient, Subject.update], ids=lambda phase: phase.__name__)
+def test_a_phase(phase, handler, error):
+    """The phase is done when its handler is called, so the others follow it."""
+    pair = Pair(normalized)
+    for one in pair.both():
+        assert one.bind(pair.step)
+        for each in (Subject.forward, Subject.gradient, Subject.update):
+            if each is phase and one is pair.subject:
+                with pytest.raises(error):
+                    each(one, pair.step, completionHandler=handler)
+            else:
+                assert each(one, pair.step), mlc.last_refusal()
+    pair.others_can_call()
+    pair.step += 1
+    pair.agree()
+    pair.together()
+
+
+@failing
+def test_inference(handler, error):
+    pair = Pair(normalized)
+    with pytest.raises(error):
+        pair.subject.infer(1, completionHandler=handler)
+    pair.others_can_call()
+    assert pair.subject.predictions(2).tobytes() == pair.twin.predictions(2).tobytes()
+    pair.together()
+
+
+@failing
+@pytest.mark.parametrize("strict", [False, True], ids=["", "strict"])
+def test_of_a_refused_call(strict, handler, error):
+    """Its exception is raised, with the refusal as its cause."""
+    pair = Pair(normalized)
+    with mlc.strict(strict), pytest.raises(error) as raised:
+        pair.subject.execute(pair.step, batch=99, completionHandler=handler)
+    if issubclass(error, Exception):
+        assert isinstance(raised.value.__cause__, MLCRefusal) and "batchSize is 99" in str(raised.value.__cause__)
+    pair.others_can_call()
+    pair.together()
