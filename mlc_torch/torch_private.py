@@ -171,16 +171,19 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
 
 
+# Looked up once: the question below is asked in every call.
+_inference, _function_modes = torch.is_inference_mode_enabled, torch._C._len_torch_function_stack
+_dispatch_modes, _transformations = torch._C._len_torch_dispatch_stack, torch._C._functorch.peek_interpreter_stack
+_any_autocast: Callable[[], bool] | None = getattr(torch._C, "_is_any_autocast_enabled", None)
+
+
 def is_disturbed(kind: str) -> bool:
     """Whether one of torch's contexts that would change what a graph computes on ``kind`` of device is around the caller."""
-    return bool(
-        torch.is_inference_mode_enabled()
-        or torch.is_autocast_enabled("cpu")
-        or torch.is_autocast_enabled(kind)
-        or torch._C._len_torch_function_stack()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-    )
+    if _any_autocast is not None:
+        autocast = _any_autocast()  # of other devices too, which does no harm
+    else:
+        autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled(kind)
+    return autocast or _inference() or _function_modes() > 0 or _dispatch_modes() > 0 or _transformations() is not None
 
 
 def transformation() -> str | None:

@@ -57,6 +57,7 @@ class Session:
         self._seen: set[Any] = set()
         self._parameters = plan.parameters if plan.differentiates else ()
         self._noises = [noise for step in plan.steps for noise in step.noises]
+        self._copies: Tensors | None = None
         self._keeps_inferred = sum(c.nbytes for c in plan.cells[: plan.fed_count]) <= _SMALL
         modules = [m for root in plan.modules for m in root.modules()]
         count = 4 if plan.differentiates else 2  # without a gradient the others are never called
@@ -193,10 +194,21 @@ class Session:
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
         elif mode is Mode.infer and self._keeps_inferred:
-            self.kept = Kept([f.clone() for f in feeds], constants, [], mode)
+            self.kept = Kept(self._copied(feeds, whole), constants, [], mode)
         self.values = gear.forward(feeds, constants)
         if mode is Mode.train:
             self.phase = Phase.forward
+
+    def _copied(self, feeds: Tensors, whole: bool) -> Tensors:
+        """The feeds in memory of our own, since the program may write into its arrays before it asks for a result."""
+        if not whole:
+            return [f.clone() for f in feeds]
+        if self._copies is None:
+            self._copies = [f.clone() for f in feeds]
+        else:
+            for copy, feed in zip(self._copies, feeds, strict=True):
+                copy.copy_(feed)
+        return self._copies
 
     def gradient(self, injected: Tensors) -> None:
         assert self.gear is not None
