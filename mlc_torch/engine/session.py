@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,11 +20,11 @@ from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.state import TensorState, changes
 
-_SMALL = 1 << 20
+_SMALL, _LARGE = 16 << 10, 1 << 20
 _FIRST_RUNS = 8
-"""How many inferences of a plan keep a copy of inputs of so many bytes at most, for results that somebody asks for later.
+"""Bytes of inputs that every inference keeps a copy of, for results that somebody asks for later, and that the first ones do.
 
-Who looks into a network does so after its first runs; a copy in every run would slow down the small ones by a tenth.
+Who looks into a network does so after its first runs; a copy of much data in every run would be felt.
 """
 _INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
 
@@ -66,8 +67,9 @@ class Session:
         self._seen: set[Any] = set()
         self._parameters = plan.parameters if plan.differentiates else ()
         self._noises = [noise for step in plan.steps for noise in step.noises]
-        small = sum(c.nbytes for c in plan.cells[: plan.fed_count]) <= _SMALL
-        self._keeps_inferred = _FIRST_RUNS if small else 0
+        self._copies: Tensors | None = None
+        size = sum(c.nbytes for c in plan.cells[: plan.fed_count])
+        self._keeps_inferred = math.inf if size <= _SMALL else _FIRST_RUNS if size <= _LARGE else 0
         """How many inferences are still to come whose inputs are kept."""
         modules = [m for root in plan.modules for m in root.modules()]
         count = 4 if plan.differentiates else 2  # without a gradient the others are never called
@@ -212,7 +214,7 @@ class Session:
         if mode is _INFER:
             if self._keeps_inferred > 0:
                 self._keeps_inferred -= 1
-                self.kept = Kept([f.clone() for f in feeds], constants, [], mode)
+                self.kept = Kept(self._copied(feeds, whole), constants, [], mode)
         elif self._undo is not None:
             self._undo.keep(self._noise_states(), self._step())
         if self.separate:
@@ -220,6 +222,17 @@ class Session:
         self.values = gear.forward(feeds, constants)
         if mode is _TRAIN:
             self.phase = Phase.forward
+
+    def _copied(self, feeds: Tensors, whole: bool) -> Tensors:
+        """The feeds in memory of our own, since the program may write into its arrays before it asks for a result."""
+        if not whole:
+            return [f.clone() for f in feeds]
+        if self._copies is None:
+            self._copies = [f.clone() for f in feeds]
+        else:
+            for copy, feed in zip(self._copies, feeds, strict=True):
+                copy.copy_(feed)
+        return self._copies
 
     def gradient(self, injected: Tensors) -> None:
         assert self.gear is not None

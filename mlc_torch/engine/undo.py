@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -17,8 +17,7 @@ NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 """Random streams, and where they stood."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """What a pass was given: with it, results and gradients that nobody had asked for can still be computed."""
 
     feeds: Tensors

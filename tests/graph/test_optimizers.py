@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+import mlc_torch
 from mlc_torch import (
     MLCAdamOptimizer,
+    MLCOptimizer,
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
 )
+from mlc_torch.spelling import CLASSES
 from mlc_torch.torch_private import available
 from tests.graph.optimizer_bench import (
     KINDS,
@@ -59,6 +62,12 @@ def test_the_formulas_on_every_device_with_changing_settings(kind, torch_device)
         bench.step(number)
         twin.step(gradients(number))
         assert_follows(bench, twin, number)
+
+
+def test_every_optimizer_has_a_twin():
+    """The two tests above are for all there are: a class without a line in ``KINDS`` would escape them."""
+    public = {c for n, c in CLASSES.items() if n in mlc_torch.__all__ and issubclass(c, MLCOptimizer)} - {MLCOptimizer}
+    assert {type(kind.make(descriptor(Settings()))) for kind in KINDS} == public
 
 
 def test_the_oracle_of_the_momentum_that_keeps_its_rate():

@@ -19,7 +19,7 @@ from tests.layers.records import Record, Refusal, descriptor
 FAMILIES = sorted(m.name for m in pkgutil.iter_modules(tests.layers.__path__) if m.name.endswith("_records"))
 
 
-def _all(kind: str, wanted=lambda record: True) -> list:
+def all_of(kind: str, wanted=lambda record: True) -> list:
     found = []
     for name in FAMILIES:
         family = importlib.import_module(f"tests.layers.{name}")
@@ -29,7 +29,7 @@ def _all(kind: str, wanted=lambda record: True) -> list:
 
 
 def records(wanted=lambda record: True):
-    return pytest.mark.parametrize("record", _all("RECORDS", wanted))
+    return pytest.mark.parametrize("record", all_of("RECORDS", wanted))
 
 
 def run(record: Record, device: torch.device, layer=None, dtype: torch.dtype | None = None):
@@ -123,7 +123,7 @@ def test_the_module_is_the_one_listed(record):
         assert type(module).__module__.startswith("mlc_torch.layers.")
 
 
-@pytest.mark.parametrize("refusal", _all("REFUSALS"))
+@pytest.mark.parametrize("refusal", all_of("REFUSALS"))
 def test_refusals_say_why(refusal: Refusal):
     if not refusal.sources:
         assert refusal.make() is None
