@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack
 from time import perf_counter
@@ -14,7 +13,7 @@ import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.extras import install
-from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, strict
+from mlc_torch.refusals import MLCRefusal, strict
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.data import DATA_TYPES
@@ -133,8 +132,6 @@ class FittingGraph:
         steps = len(losses) - first
         if not steps:
             raise ValueError(f"epoch {number} has no batches")
-        if not math.isfinite(total):
-            warnings.warn(f"the loss of epoch {number} is {total}", MLCTrainingWarning, stacklevel=3)
         validated = None if validation is None else self.evaluate(validation)
         bar.show(total / samples, validated)
         write("loss/training", total / samples, number)
