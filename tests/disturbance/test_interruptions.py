@@ -63,6 +63,8 @@ def test_a_phase(number, network, points):
 def test_inference(points):
     pair = Pair(perceptron)
     want = pair.twin.predictions(7)
+    for step in range(3):
+        pair.subject.predictions(step)
     count = lines_of(partial(pair.subject.infer, 7))
     for at in spread(count, points):
         lines = Lines(at)
