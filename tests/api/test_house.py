@@ -44,6 +44,18 @@ def test_only_ranks_names_torch_distributed():
     assert not found
 
 
+def test_the_engine_imports_no_class_of_apple_s():
+    """What it does know of other rooms stands in docs/architecture.md, and in the contract of pyproject.toml."""
+    found = [
+        place(p, n)
+        for p in FILES
+        if room(p) == "engine"
+        for n in parts(p)
+        if isinstance(n, ast.ImportFrom) and any(a.name.startswith("MLC") for a in n.names)
+    ]
+    assert not found
+
+
 def writes_a_strange_field(node: ast.AST) -> bool:
     """``thing._field = …``, where ``thing`` is not the writer itself."""
     if not isinstance(node, ast.Attribute) or not isinstance(node.ctx, ast.Store) or not node.attr.startswith("_"):
