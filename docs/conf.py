@@ -23,7 +23,7 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "benchmark.md"]
 nitpicky = True
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 html_theme = "furo"

@@ -9,13 +9,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import fx, nn
 
-from mlc_torch.device import MLCDevice
-from mlc_torch.layers.base import ParameterUse
 from mlc_torch.tensor import TensorState
 
 _MOVED = (
@@ -73,13 +71,29 @@ class Input:
     """The dimension that counts samples, which may be fewer or more; ``None`` where all sizes are fixed."""
 
 
+class Use(Protocol):
+    """What the module is told of a layer's tensor."""
+
+    @property
+    def role(self) -> str:
+        """Its name in the module: ``weights``, ``inputWeights.0``."""
+
+    @property
+    def cell(self) -> TensorState:
+        """The tensor."""
+
+    @property
+    def torch(self) -> nn.Parameter:
+        """Its memory, as the layer's own module has it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One use of a layer: its module, its attribute name, its tensors, and which cells it reads and fills."""
 
     module: nn.Module
     name: str
-    uses: Sequence[ParameterUse]
+    uses: Sequence[Use]
     reads: Sequence[TensorState]
     fills: Sequence[TensorState]
     lists: bool = False
@@ -139,7 +153,7 @@ def as_module(
 
 def _hold(root: nn.Module, name: str, cell: TensorState, trained: bool) -> None:
     """Let ``root`` show a tensor that is no layer's."""
-    value = cell.place(cell.device or MLCDevice._cpu(), writable=trained)
+    value = cell.placed(writable=trained)
     if trained:
         shown: torch.Tensor = nn.Parameter(value, requires_grad=value.is_floating_point())
         root.register_parameter(name, shown)  # type: ignore[arg-type]
@@ -197,7 +211,7 @@ Alias = tuple[str, str, tuple[int, ...] | None]
 """A name that the module's code reads, the role it stands for, and the shape it expects where that differs."""
 
 
-def under_roles(module: nn.Module, uses: Sequence[ParameterUse], first: dict[int, nn.Parameter]) -> nn.Module:
+def under_roles(module: nn.Module, uses: Sequence[Use], first: dict[int, nn.Parameter]) -> nn.Module:
     """A twin of the module whose parameters are named by their roles.
 
     ``first`` holds the parameter that stands for each tensor, so that a tensor with several uses is one parameter here,

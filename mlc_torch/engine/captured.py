@@ -58,7 +58,7 @@ class Captured:
         self._pool = torch.cuda.graph_pool_handle()
         self._updates: dict[Any, Any] = {}
         self._stream = torch.cuda.Stream(plan.device)
-        self._by_turn: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
+        self._by_slot: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
         with recording.LOCK:
             self._capture(inner.mode.differentiates)
         recording.release(plan.device)
@@ -73,7 +73,10 @@ class Captured:
             self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
             if not differentiates and self._is_soon_done():
                 self._block.is_replayed = True
-                self._by_turn = [self._recorded(partial(self._bring_and_run, turn)) for turn in self._block.turns]
+                self._by_slot = [
+                    self._recorded(partial(self._bring_and_run, slot_number))
+                    for slot_number in self._block.slot_numbers
+                ]
             if differentiates:
                 self._backward, self._gradients = self._recorded(lambda: self._inner.gradient(self._injected))
                 if self.updater is not None:
@@ -81,13 +84,13 @@ class Captured:
         self._inner.release()
 
     def _is_soon_done(self) -> bool:
-        """Whether an inference is so small that a recording with the copy, for each turn of its memory, pays."""
+        """Whether an inference is so small that a recording with the copy, for each slot of its host memory, pays."""
         if self._masks or self._constants or len(self.plan.steps) > _FEW_STEPS:
             return False
         return self._block.is_small and sum(v.nbytes for v in self._values) <= _SMALL_RESULTS
 
-    def _bring_and_run(self, turn: int) -> Tensors:
-        self._block.bring(turn)
+    def _bring_and_run(self, slot_number: int) -> Tensors:
+        self._block.bring(slot_number)
         return self._inner.forward(self._static, self._constants)
 
     def _find_masks(self, stack: ExitStack) -> None:
@@ -107,7 +110,7 @@ class Captured:
             self._inner.forward(self._static, self._constants)
         for noise in noises.values():
             own = [mask for n, mask in self._masks if n is noise]
-            stack.enter_context(noise.intercepted(_in_turn(own)))
+            stack.enter_context(noise.intercepted(_one_after_another(own)))
 
     def _warm_up(self, differentiates: bool) -> None:
         """cuDNN, cuBLAS and autograd want to have run before they are recorded."""
@@ -152,8 +155,8 @@ class Captured:
 
     def _run_forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         updater = self.updater
-        if self._by_turn:
-            return self._run_in_turn(feeds)
+        if self._by_slot:
+            return self._run_from_slot(feeds)
         if self._block.fill(feeds, updater.upcoming() if updater is not None else ()):
             updater.numbers_are_there()  # type: ignore[union-attr]
         for old, new in zip(self._constants, constants, strict=True):
@@ -168,17 +171,17 @@ class Captured:
             self._forward.replay()
         return self._values
 
-    def _run_in_turn(self, feeds: Tensors) -> Tensors:
+    def _run_from_slot(self, feeds: Tensors) -> Tensors:
         """The copy to the device is part of what is replayed."""
         block = self._block
-        turn = block.stage(feeds, ())
-        if turn is None:
+        slot_number = block.stage(feeds, ())
+        if slot_number is None:
             block.take(feeds)
             return self._replay()
-        graph, values = self._by_turn[turn]
+        graph, values = self._by_slot[slot_number]
         if graph is not None:
             graph.replay()
-        block.mark(turn)
+        block.mark(slot_number)
         return values
 
     def gradient(self, injected: Tensors) -> Gradients:
@@ -218,7 +221,7 @@ class _Kept:
                 tensor.copy_(old)
 
 
-def _in_turn(masks: list[torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _one_after_another(masks: list[torch.Tensor]) -> Callable[..., torch.Tensor]:
     """Hands out the masks one after the other, over and over."""
     number = 0
 

@@ -20,7 +20,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.split_joint import halves
+from mlc_torch.engine.split_joint import split_joint
 from mlc_torch.engine.trace import Draw, functional, is_view, record
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log
@@ -71,7 +71,7 @@ class Compiled:
             written = _only_changed(joint, range(first, first + len(plan.buffers)), self._readable)
             self._buffers = [self._standing[i] for i in written]
             self._kept = self._readable + len(written)
-            forward, backward, self._needed = halves(joint, self._kept, len(injected), written)
+            forward, backward, self._needed = split_joint(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
             self._backward = compile_graph(backward) if mode.differentiates else None
         made = self._forward(given[: len(given) - len(injected)])

@@ -13,7 +13,7 @@ from torch import fx
 from mlc_torch.engine.trace import is_view
 
 
-def halves(
+def split_joint(
     joint: fx.GraphModule, forward_count: int, injected_count: int, written: Sequence[int]
 ) -> tuple[fx.GraphModule, fx.GraphModule, list[int]]:
     """The graph of the forward results, the graph of the gradients, and which inputs the latter needs too.

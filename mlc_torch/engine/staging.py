@@ -29,7 +29,8 @@ class _Slot:
 class Block:
     """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call.
 
-    Host memory takes turns: recording an event costs more than a small copy, so half a round shares one.
+    Slots of host memory are used one after the other: recording an event costs more than a small copy, so half a round of
+    them shares one.
     """
 
     is_replayed = False
@@ -41,11 +42,11 @@ class Block:
         self.memory = torch.zeros(size, dtype=torch.uint8, device=device)
         self.feeds = views_of(self.memory, like)
         self.numbers = self.memory[size - 4 * numbers :].view(torch.float32) if numbers else None
-        self._turns = 8 if size < _SMALL else 4 if size < _LARGE else 2
+        self._slot_count = 8 if size < _SMALL else 4 if size < _LARGE else 2
         self.is_small = size < _SMALL
-        self._slots = [_Slot(like, numbers, size) for _ in range(self._turns)]
+        self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
         self._done: list[torch.cuda.Event | None] = [None, None]
-        self._turn = 0
+        self._next_slot = 0
 
     def __del__(self) -> None:
         if not self.is_replayed:
@@ -54,17 +55,17 @@ class Block:
             release_later(self._slots, self.memory.device)
 
     @property
-    def turns(self) -> range:
-        return range(self._turns)
+    def slot_numbers(self) -> range:
+        return range(self._slot_count)
 
     def fill(self, feeds: Tensors, numbers: Sequence[float]) -> bool:
         """Copy host tensors and numbers to the device. Gives whether the numbers went along."""
-        turn = self.stage(feeds, numbers)
-        if turn is None:
+        slot_number = self.stage(feeds, numbers)
+        if slot_number is None:
             self.take(feeds)
             return False
-        self.bring(turn)
-        self.mark(turn)
+        self.bring(slot_number)
+        self.mark(slot_number)
         return bool(numbers)
 
     def take(self, feeds: Tensors) -> None:
@@ -73,33 +74,33 @@ class Block:
             static.copy_(feed, non_blocking=True)
 
     def stage(self, feeds: Tensors, numbers: Sequence[float]) -> int | None:
-        """Copy into the host memory whose turn it is. Gives the turn, or ``None`` where a feed is no host tensor."""
+        """Copy into the slot that comes next. Gives its number, or ``None`` where a feed is no host tensor."""
         for feed in feeds:
             if not feed.is_cpu:
                 return None
-        turn, half = self._turn, self._turns // 2
-        self._turn = (turn + 1) % self._turns
-        done = self._done[turn // half]
-        if turn % half == 0 and done is not None:
+        slot_number, half = self._next_slot, self._slot_count // 2
+        self._next_slot = (slot_number + 1) % self._slot_count
+        done = self._done[slot_number // half]
+        if slot_number % half == 0 and done is not None:
             done.synchronize()
-        slot = self._slots[turn]
+        slot = self._slots[slot_number]
         for view, feed in zip(slot.views, feeds, strict=True):
             view.copy_(feed)
         if numbers:
             slot.numbers[:] = numbers
-        return turn
+        return slot_number
 
-    def bring(self, turn: int) -> None:
+    def bring(self, slot_number: int) -> None:
         """Queue the copy of what was staged."""
-        self.memory.copy_(self._slots[turn].memory, non_blocking=True)
+        self.memory.copy_(self._slots[slot_number].memory, non_blocking=True)
 
-    def mark(self, turn: int) -> None:
-        """The copies queued so far are those of ``turn`` and before."""
-        half = self._turns // 2
-        if turn % half == half - 1:
-            done = self._done[turn // half] or torch.cuda.Event()
+    def mark(self, slot_number: int) -> None:
+        """The copies queued so far are those of this slot and before."""
+        half = self._slot_count // 2
+        if slot_number % half == half - 1:
+            done = self._done[slot_number // half] or torch.cuda.Event()
             done.record()
-            self._done[turn // half] = done
+            self._done[slot_number // half] = done
 
 
 def _padded(tensor: torch.Tensor) -> int:

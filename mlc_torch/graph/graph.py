@@ -42,6 +42,7 @@ _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String
 class MLCGraph(MLCObject):
     """A graph of layers. ``node`` adds a layer and gives the tensor of its result."""
 
+    _device: Any
     device = prop("MLCDevice?", "The device that the graph was compiled for, or ``None``.")
 
     @declare("init()", "graph")
@@ -267,6 +268,10 @@ class MLCGraph(MLCObject):
 
     def _raise_late_failure(self) -> None:
         """What a completion handler raised on its thread is raised by the next call, before it does anything."""
+
+    def _compiled_for(self, device: MLCDevice) -> None:
+        """A graph that runs this one was compiled for ``device``."""
+        self._device = device
 
     def _keeps_value(self, cell: TensorState) -> bool:
         """Whether the tensor keeps its value from call to call, as parameters do, rather than being fed."""

@@ -178,7 +178,7 @@ def _optimizer_changes(
         if has_rate:
             optimizer.learningRate = rate
         if counts:
-            optimizer._timeStep = step
+            optimizer._step_taken(step)
 
     def take_up(undo: Undo) -> None:
         now = _settings(optimizer)

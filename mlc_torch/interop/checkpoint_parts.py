@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mlc_torch.device import MLCDevice, offered, randomness
+from mlc_torch.device import offered, randomness
 from mlc_torch.graph import MLCGraph
 from mlc_torch.graph.torch_module import layer_names
 from mlc_torch.interop.names import spelled, unused
@@ -60,7 +60,7 @@ def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:
 
 def memory_of(cell: TensorState) -> torch.Tensor:
     """Where a tensor's value lies, on whichever device."""
-    return cell.place(cell.device or MLCDevice._cpu(), writable=True)
+    return cell.placed(writable=True)
 
 
 def optimizer_states(parameters: dict[str, TensorState], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from mlc_torch.device import MLCDevice
 from mlc_torch.interop.dry_run import dry_run, tensors_in
 from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
 from mlc_torch.refusals import refuse
@@ -175,7 +174,7 @@ def _over(tensor: torch.Tensor, label: str) -> MLCTensor:
 
 def _show(cell: TensorState, tensor: torch.Tensor) -> None:
     """Let the module's tensor follow the cell's memory."""
-    cell.place(cell.device or MLCDevice._cpu(), writable=True)
+    cell.placed(writable=True)
     cell.show(tensor, _seen_as(tensor))
 
 

@@ -162,7 +162,7 @@ class MLCLayer(MLCObject):
             module.register_parameter(name, None)
             return
         cell, view = parameter._tensor._cell, tuple(shape)
-        value = cell.place(cell.device or MLCDevice._cpu(), writable=True)
+        value = cell.placed(writable=True)
         made = nn.Parameter(value.view(view), requires_grad=value.is_floating_point())
         cell.show(made, lambda memory: memory.view(view))
         module.register_parameter(name, made)
@@ -174,7 +174,7 @@ class MLCLayer(MLCObject):
             module.register_buffer(name, None)
             return
         cell, view = tensor._cell, tuple(shape)
-        value = cell.place(cell.device or MLCDevice._cpu(), writable=True)
+        value = cell.placed(writable=True)
         made = value.view(view)
         cell.show(made, lambda memory: memory.view(view))
         module.register_buffer(name, made)
@@ -226,6 +226,9 @@ class MLCLayer(MLCObject):
 
     def _belongs_to(self) -> Any:
         return self._graph() if self._graph is not None else None
+
+    def _compiled_for(self, device: MLCDevice) -> None:
+        self._deviceType = device._type
 
     def _enter(self, graph: Any, position: int) -> None:
         self._graph, self._layerID = weakref.ref(graph), position

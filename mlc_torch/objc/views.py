@@ -184,7 +184,7 @@ def class_view(cls: Any) -> Any:
             for member in table(cls).values()
             if getattr(table(shown).get(member.name), "source", None) is not member.source
         }
-        module = __package__ if cls.__module__.startswith("mlc_torch.") else cls.__module__
+        module = __package__ if cls.__module__.partition(".")[0] == "mlc_torch" else cls.__module__
         found = objc_class(cls.__name__, (parent,), {"__module__": module, "__doc__": cls.__doc__, **own}, shows=cls)
     return found
 

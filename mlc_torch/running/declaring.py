@@ -137,9 +137,12 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
     def _link_with(self, graphs: Sequence[DeclaringGraph]) -> bool:
         for graph in (self, *graphs):
             with graph._lock.held():
-                graph._linked = [g for g in (self, *graphs) if g is not graph]
-                graph._changed()
+                graph._take_links([g for g in (self, *graphs) if g is not graph])
         return True
+
+    def _take_links(self, graphs: Sequence[DeclaringGraph]) -> None:
+        self._linked = graphs
+        self._changed()
 
     # What runs, and what it is given
 

@@ -62,9 +62,9 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             for layer in unique_layers(nodes):
                 for cell in own_states(layer):
                     cell.place(device, writable=True)
-                layer._deviceType = device._type
+                layer._compiled_for(device)
             for graph in (self, *self._graphObjects):
-                graph._device = device
+                graph._compiled_for(device)
             self._compiled = Compiled(there, options, use_inductor)
             self._take_up(device)
             self._runs.warned.clear()

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-import torch
-
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.extras import install
 from mlc_torch.refusals import MLCRefusal, strict
+from mlc_torch.running.batches import Batches as Batches  # the stubs take the two from here
+from mlc_torch.running.batches import Values as Values
+from mlc_torch.running.batches import by_name, mean_of, once, samples_of
 from mlc_torch.running.history import Epoch, History
-from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
-from mlc_torch.tensor.data import DATA_TYPES
+from mlc_torch.running.progress import Unseen, bar_over, writer_for
+from mlc_torch.tensor import MLCTensor
 
-Values = Any
-"""One array or torch tensor, several in the order of ``addInputs``, or a dictionary by name."""
-Batches = Iterable[Any] | Callable[[], Iterable[Any]]
-"""Pairs (inputs, labels), or triples with label weights; or a function that gives them anew for each epoch."""
 Callback = Callable[[Epoch], object]
 """Called after each epoch. Training ends where it returns true."""
 
 _TRAIN, _INFER = Run.synchronous, Run.synchronous | Run.forwardForInference
-_NUMPY_TYPES = {type_: torch.empty(0, dtype=type_).numpy().dtype for type_ in DATA_TYPES}
 _SHOWN_EVERY = 0.1
 """Seconds between two changes of the loss beside a progress bar: writing it costs more than a small step."""
 
@@ -54,7 +48,7 @@ class FittingGraph:
     def evaluate(self, batches: Batches) -> float:
         """The mean loss over some batches, forward only and in inference mode; nothing is trained."""
         total, samples = 0.0, 0
-        for loss, count in self._losses(_once(batches), _INFER, "evaluate"):
+        for loss, count in self._losses(once(batches), _INFER, "evaluate"):
             total, samples = total + loss * count, samples + count
         if not samples:
             raise ValueError("there are no batches")
@@ -89,10 +83,10 @@ class FittingGraph:
                 raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
         history, best, waited = History(), math.inf, 0
         with ExitStack() as stack:
-            write = _writer(tensorboard, stack)
+            write = writer_for(tensorboard, stack)
             for number in range(1, epochs + 1):
-                title, once = f"epoch {number}/{epochs}", _once(batches)
-                with _bar(once, title, progress) as bar:
+                title, these = f"epoch {number}/{epochs}", once(batches)
+                with bar_over(these, title, progress) as bar:
                     where = f"epoch {number}"
                     losses = self._accumulated(bar, accumulate, where) if accumulate > 1 else None
                     epoch = self._epoch(
@@ -114,7 +108,7 @@ class FittingGraph:
         number: int,
         trained: Iterable[tuple[float, int]],
         validation: Batches | None,
-        bar: _Plain,
+        bar: Unseen,
         history: History,
         write: Callable[[str, float, int], None],
     ) -> Epoch:
@@ -160,7 +154,7 @@ class FittingGraph:
             batchSize=size,
             options=options,
         )
-        return _number(result), count
+        return mean_of(result), count
 
     def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[tuple[float, int]]:
         """As ``_losses``, phase by phase, with an update after every so many batches and after the last."""
@@ -192,7 +186,7 @@ class FittingGraph:
             self.bindAndWriteData(data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
         result = _done(self.executeForward, batchSize=size, options=_TRAIN)
         _done(self.executeGradient, batchSize=size, options=_TRAIN)
-        return _number(result), count
+        return mean_of(result), count
 
     def _update_by(self, totals: Sequence[Any], samples: int) -> None:
         for gradient, total in zip(self._runs.last.gradients, totals, strict=True):
@@ -209,12 +203,12 @@ class FittingGraph:
             )
         declared = self._declared
         inputs, labels, weights = (*batch, None, None)[:3]
-        data = _by_name(inputs, declared.inputs, "input")
-        count, full = _samples(data, declared.inputs)
+        data = by_name(inputs, declared.inputs, "input")
+        count, full = samples_of(data, declared.inputs)
         return (
             data,
-            _by_name(labels, declared.labels, "label"),
-            _by_name(weights, declared.label_weights, "label weight"),
+            by_name(labels, declared.labels, "label"),
+            by_name(weights, declared.label_weights, "label weight"),
             count,
             0 if count == full else count,
         )
@@ -228,118 +222,3 @@ def _done(call: Callable[..., bool], **given: Any) -> Any:
     if error is not None:
         raise error
     return result
-
-
-def _by_name(values: Values, declared: Mapping[str, TensorState], kind: str) -> dict[str, Any] | None:
-    if values is None:
-        return {} if kind == "input" else None
-    if not isinstance(values, Mapping):
-        several = list(values) if isinstance(values, (tuple, list)) else [values]
-        if len(several) != len(declared):
-            names = ", ".join(declared) or "none"
-            raise TypeError(f"{len(several)} {kind}s were given, addInputs declared {len(declared)}: {names}")
-        values = dict(zip(declared, several, strict=True))
-    return {name: _ready(value, declared.get(name)) for name, value in values.items()}
-
-
-def _ready(value: Any, cell: TensorState | None) -> Any:
-    """An array or tensor that ``execute`` takes as it is: of the declared type, contiguous, in the host's memory."""
-    if isinstance(value, MLCTensorData) or cell is None:
-        return value
-    if isinstance(value, MLCTensor):
-        value = value.torch
-    elif not isinstance(value, torch.Tensor):
-        return np.ascontiguousarray(value, _NUMPY_TYPES[cell.dtype])  # the array itself where it fits
-    return value.detach().to("cpu", cell.dtype).contiguous()
-
-
-def _samples(data: Mapping[str, Any] | None, declared: Mapping[str, TensorState]) -> tuple[int, int]:
-    """How many samples a batch has, by its first input, and how many that input was declared with."""
-    for name, value in (data or {}).items():
-        cell, shape = declared.get(name), getattr(value, "shape", None)
-        if cell is not None and shape is not None and len(shape) == len(cell.shape):
-            return int(shape[0]), cell.shape[0]
-    full = next((cell.shape[0] for cell in declared.values()), 1)
-    return full, full
-
-
-def _number(result: MLCTensor) -> float:
-    """A loss without reduction has a value for each sample or element: their mean."""
-    values = result.torch
-    return values.item() if values.numel() == 1 else values.mean().item()
-
-
-def _once(batches: Batches) -> Iterable[Any]:
-    return batches() if callable(batches) and not isinstance(batches, Iterable) else batches
-
-
-class _Plain:
-    """Batches without a bar."""
-
-    shows = False
-
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.batches)
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def show(self, loss: float, validation: float | None = None) -> None:
-        pass
-
-
-class _Bar(_Plain):
-    """Batches behind tqdm's bar, which stays open for the validation that follows them."""
-
-    def __init__(self, batches: Iterable[Any], bar: Any) -> None:
-        super().__init__(batches)
-        self.bar, self.shows = bar, not bar.disable
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.shows:
-            yield from self.batches
-            return
-        for batch in self.batches:
-            yield batch
-            self.bar.update()
-
-    def __exit__(self, *error: object) -> None:
-        self.bar.close()
-
-    def show(self, loss: float, validation: float | None = None) -> None:
-        told = {"loss": f"{loss:.4g}"} | ({} if validation is None else {"validation": f"{validation:.4g}"})
-        self.bar.set_postfix(told)
-
-
-def _bar(batches: Iterable[Any], title: str, progress: bool | None) -> Any:
-    if progress is False:
-        return _Plain(batches)
-    try:
-        from tqdm.auto import tqdm
-    except ModuleNotFoundError as missing:
-        if progress:
-            raise ModuleNotFoundError(f"a progress bar needs tqdm: {install('fit')}", name=missing.name) from missing
-        return _Plain(batches)
-    total = len(batches) if isinstance(batches, Sized) else None
-    return _Bar(batches, tqdm(total=total, desc=title, unit="batch", disable=None if progress is None else False))
-
-
-def _writer(tensorboard: Any, stack: ExitStack) -> Callable[[str, float, int], None]:
-    """What writes a number for TensorBoard; nothing where none is asked for."""
-    if tensorboard is None:
-        return lambda name, value, step: None
-    if hasattr(tensorboard, "add_scalar"):
-        return tensorboard.add_scalar
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(f"TensorBoard needs its package: {install('fit')}", name=missing.name) from missing
-    writer = SummaryWriter(str(tensorboard))
-    stack.callback(writer.close)
-    return writer.add_scalar

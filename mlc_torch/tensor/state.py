@@ -10,17 +10,15 @@ import itertools
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
-
-if TYPE_CHECKING:
-    from mlc_torch.tensor.tensor import MLCTensor
 
 _ids = itertools.count()
 
@@ -86,15 +84,15 @@ class TensorState:
         """Whether it is the value of one run, kept for its handler: no graph knows it."""
         self.why_empty: str | None = None
         """Why nothing can be read of it now, where that needs saying."""
-        self._handle: weakref.ref[MLCTensor] | None = None
+        self._handle: weakref.ref[MLCObject] | None = None
         self._views: list[tuple[weakref.ref[torch.Tensor], View]] = []
         self._watchers: list[Callable[[], None]] = []
 
-    def handle(self) -> MLCTensor | None:
+    def handle(self) -> MLCObject | None:
         """The ``MLCTensor`` that somebody still holds, if any."""
         return self._handle() if self._handle is not None else None
 
-    def held_by(self, handle: MLCTensor) -> None:
+    def held_by(self, handle: MLCObject) -> None:
         """``handle`` is how programs see this tensor from now on."""
         self._handle = weakref.ref(handle)
         if not self.is_frozen:
@@ -132,6 +130,10 @@ class TensorState:
         return self.snapshot
 
     # Device memory
+
+    def placed(self, *, writable: bool = False) -> torch.Tensor:
+        """This tensor's value where it is; one that was on no device yet is brought to the CPU."""
+        return self.place(self.device or MLCDevice._cpu(), writable=writable)
 
     def place(self, device: MLCDevice, *, writable: bool = False) -> torch.Tensor:
         """This tensor's value on ``device``, brought there if it is not yet.

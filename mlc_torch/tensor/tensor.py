@@ -103,7 +103,7 @@ class MLCTensor(MLCObject):
         """The handle of ``cell``: the one somebody holds, or a new one."""
         known = cell._handle
         if known is not None and (held := known()) is not None:
-            return held
+            return held  # type: ignore[return-value]  # only ``held_by`` below writes it
         made = cls._make(cell=cell)
         cell.held_by(made)
         return made

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from mlc_torch.engine.split_joint import halves
+from mlc_torch.engine.split_joint import split_joint
 
 
 def traced(function, *given):
@@ -16,7 +16,7 @@ def traced(function, *given):
 
 def run(joint, count, given, written=()):
     """Both halves one after the other: what was handed over, and all results."""
-    forward, backward, needed = halves(joint, count, 0, written)
+    forward, backward, needed = split_joint(joint, count, 0, written)
     made = forward(*given)
     return made[count:], [*made[:count], *backward(*(given[i] for i in needed), *made[count:])]
 

@@ -345,7 +345,7 @@ def test_dot_is_read_by_a_parser_from_pypi():
     drawn = {node.get_name(): node for node in read.get_nodes() if node.get_name() != "node"}
     assert read.get_name() == "MLCGraph" and len(drawn) == 6
     assert drawn["n1"].get_label().strip('"') == "1: first layer\\n4x5"
-    assert 'the \\"input\\" \\\\ of all' in {node.get_label().strip('"') for node in drawn.values()}
+    assert 'the \\"input\\" \\\\ of\\\\nall' in {node.get_label().strip('"') for node in drawn.values()}
     edges = {(e.get_source(), e.get_destination()): e for e in read.get_edges()}
     assert len(edges) == 5 and edges["n1", "n2"].get_style() == "dashed" and edges["n2", "n3"].get_style() is None
     assert edges["n2", "n3"].get_label().strip('"') == "4x5"

@@ -1,0 +1,82 @@
+"""What ``fit`` shows while it runs: a bar over the batches, and numbers for TensorBoard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import ExitStack
+from typing import Any
+
+from mlc_torch.extras import install
+
+
+class Unseen:
+    """Batches without a bar."""
+
+    shows = False
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def show(self, loss: float, validation: float | None = None) -> None:
+        pass
+
+
+class Bar(Unseen):
+    """Batches behind tqdm's bar, which stays open for the validation that follows them."""
+
+    def __init__(self, batches: Iterable[Any], bar: Any) -> None:
+        super().__init__(batches)
+        self.bar, self.shows = bar, not bar.disable
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shows:
+            yield from self.batches
+            return
+        for batch in self.batches:
+            yield batch
+            self.bar.update()
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
+
+    def show(self, loss: float, validation: float | None = None) -> None:
+        told = {"loss": f"{loss:.4g}"} | ({} if validation is None else {"validation": f"{validation:.4g}"})
+        self.bar.set_postfix(told)
+
+
+def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unseen:
+    """The batches behind a bar: where ``progress`` is true, or ``None`` and somebody is watching."""
+    if progress is False:
+        return Unseen(batches)
+    try:
+        from tqdm.auto import tqdm
+    except ModuleNotFoundError as missing:
+        if progress:
+            raise ModuleNotFoundError(f"a progress bar needs tqdm: {install('fit')}", name=missing.name) from missing
+        return Unseen(batches)
+    total = len(batches) if isinstance(batches, Sized) else None
+    return Bar(batches, tqdm(total=total, desc=title, unit="batch", disable=None if progress is None else False))
+
+
+def writer_for(tensorboard: Any, stack: ExitStack) -> Callable[[str, float, int], None]:
+    """What writes a number for TensorBoard; nothing where none is asked for."""
+    if tensorboard is None:
+        return lambda name, value, step: None
+    if hasattr(tensorboard, "add_scalar"):
+        return tensorboard.add_scalar
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(f"TensorBoard needs its package: {install('fit')}", name=missing.name) from missing
+    writer = SummaryWriter(str(tensorboard))
+    stack.callback(writer.close)
+    return writer.add_scalar
