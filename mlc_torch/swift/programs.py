@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import re
@@ -192,9 +193,11 @@ def _lay_out(resources: Path, folder: Path, program: str) -> None:
 
 def _run_inside(library: Path, arguments: list[str]) -> NoReturn:
     """Call the program's main from this Python, which it finds in its own process."""
-    import mlc_torch.swift.inside
-
-    mlc_torch.swift.inside.own_process()
+    package = sys.modules["mlc_torch"]
+    if not hasattr(package, "MLCTensor"):  # the command mlc-torch has only its folder so far
+        assert package.__spec__ is not None and package.__spec__.loader is not None
+        package.__spec__.loader.exec_module(package)
+    importlib.import_module("mlc_torch.swift.inside").own_process()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a Swift program
     try:
         loaded = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
