@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, one_source
 from mlc_torch.layers.noise import Dropout
 from mlc_torch.layers.sharing import Samples
@@ -30,7 +32,8 @@ class MLCDropoutLayer(MLCLayer):
         return [of_type(one_source(sources), FLOATS)]
 
     def _samples(self, axes, sources, results):
-        self.module.noise.sample_axis = axes[0]
+        noise: Any = self.module.noise
+        noise.sample_axis = axes[0]
         return Samples(axes, axes)
 
     def _build(self):

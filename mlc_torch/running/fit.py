@@ -88,6 +88,8 @@ class FittingGraph:
         for name, given in (("batches", batches), ("validation", validation)):
             if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
                 raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
+        if self._device is not None and self._device.rank:
+            progress, tensorboard = False, None  # of the processes that train together, the first one shows it
         history, best, waited = History(), math.inf, 0
         with ExitStack() as stack:
             write = _writer(tensorboard, stack)
@@ -133,7 +135,7 @@ class FittingGraph:
         steps = len(losses) - first
         if not steps:
             raise ValueError(f"epoch {number} has no batches")
-        if not math.isfinite(total):
+        if not math.isfinite(total) and self._device.rank == 0:
             warnings.warn(f"the loss of epoch {number} is {total}", MLCTrainingWarning, stacklevel=3)
         validated = None if validation is None else self.evaluate(validation)
         bar.show(total / samples, validated)

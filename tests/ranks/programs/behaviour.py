@@ -290,6 +290,18 @@ def inference_on_one_rank_alone():
 
 
 @check
+def fit_in_a_line():
+    """Accumulated gradients and validation too; only the first rank shows a bar."""
+    found = []
+    for device in (ALONE, MANY):
+        net = nets.perceptron(device, batch=6)
+        batches = [(arrays["x"], arrays["t"]) for arrays in net.batches(4)]
+        history = net.training.fit(batches, epochs=2, validation=batches[:1], accumulate=2, progress=False)
+        found.append([*history.step_losses, net.training.evaluate(batches)])
+    close(*found)
+
+
+@check
 def the_summary_says_how_many():
     _, many, _, _ = both(nets.perceptron)
     assert f"rank {RANK} of 2 shares each batch" in str(many.training.summary())

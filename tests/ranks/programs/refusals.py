@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+import warnings
 from typing import Any
 
 import nets
@@ -230,6 +232,53 @@ def different_wishes_after_the_compile():
     if not RANK:
         assert many.training.sourceGradientTensors(for_=many.graph.layers[2])
     assert many.step(batches[0])[0], mlc.last_refusal()
+
+
+class Heard(logging.Handler):
+    """The lines that the library logs while it is attached."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def __enter__(self) -> list[str]:
+        log = logging.getLogger("mlc_torch")
+        self.level_before = log.level
+        log.setLevel(logging.INFO)
+        log.addHandler(self)
+        return self.lines
+
+    def __exit__(self, *_: Any) -> None:
+        log = logging.getLogger("mlc_torch")
+        log.removeHandler(self)
+        log.setLevel(self.level_before)
+
+
+@check
+def one_rank_speaks_for_all():
+    """What both are refused is said once, what one alone is refused by that one, with its rank."""
+    _, many, batches, _ = both(nets.perceptron)
+    with Heard() as alike:
+        many.step(short(batches[0]))
+        many.step(batches[0], 9)
+        many.step(batches[0], 5 + RANK)
+    assert len(alike) == (0 if RANK else 3), alike
+    with Heard() as one:
+        many.step(short(batches[0]) if RANK else batches[0])
+    (line,) = one
+    assert line.startswith("rank 1: refused: ") if RANK else "rank 1 refused this call" in line
+    with Heard() as info, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        net = nets.Net(6)
+        net.classes(4)
+        net.add(mlc.MLCSoftmaxLayer(operation=mlc.MLCSoftmaxOperation.softmax), net.dense(net.input(6), 6, 4))
+        net.compile(MANY, nets.loss(), nets.sgd())
+        logging.getLogger("mlc_torch").info("something that all have to say")
+    assert len(info) == (0 if RANK else 1)
+    assert len(warned) == (0 if RANK else 1), [str(w.message) for w in warned]
 
 
 @check
