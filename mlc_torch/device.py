@@ -98,21 +98,37 @@ class MLCDevice(MLCObject):
     _kind: str
     torch_device: torch.device
     """Where torch computes. Ours."""
-    feeds_own_share: bool = False
-    """Of several processes, whether each is given its own samples, rather than the whole batch. Before compile. Ours."""
-    synchronizes_batch_norm: bool = True
-    """Of several processes, whether batch normalization sees the samples of all. Before compile. Ours."""
     _is_shared = False
+    _feeds_own_share = False
+    _synchronizes_batch_norm = True
+
+    @property
+    def feeds_own_share(self) -> bool:
+        """Of several processes, whether each is given its own samples rather than the whole batch; set before compile."""
+        return self._feeds_own_share
+
+    @feeds_own_share.setter
+    def feeds_own_share(self, value: bool) -> None:
+        self._feeds_own_share = _truth("feeds_own_share", value)
+
+    @property
+    def synchronizes_batch_norm(self) -> bool:
+        """Of several processes, whether batch normalization sees the samples of all of them; set before compile."""
+        return self._synchronizes_batch_norm
+
+    @synchronizes_batch_norm.setter
+    def synchronizes_batch_norm(self, value: bool) -> None:
+        self._synchronizes_batch_norm = _truth("synchronizes_batch_norm", value)
 
     @property
     def rank(self) -> int:
-        """Which of the processes that share each batch this one is; 0 where there is one alone. Ours."""
+        """Which of the processes that share each batch this one is; 0 where there is one alone."""
         ranks = self._ranks
         return 0 if ranks is None else ranks.rank
 
     @property
     def rank_count(self) -> int:
-        """How many processes share each batch. Ours."""
+        """How many processes share each batch."""
         ranks = self._ranks
         return 1 if ranks is None else ranks.world
 
@@ -210,6 +226,12 @@ class MLCDevice(MLCObject):
 
     def _shown(self):
         return ["type", *(["gpuDevices"] if self._gpus else [])]
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"MLCDevice.{name}: expected a Bool, got {value!r}")
+    return value
 
 
 def _was_started_by_torchrun() -> bool:

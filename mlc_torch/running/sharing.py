@@ -34,9 +34,6 @@ def shared_session(
     """What makes the session of a plan whose batches ``ranks`` share; refuses a graph that mixes samples."""
     device = graph._device
     assert device is not None
-    for name in ("feeds_own_share", "synchronizes_batch_norm"):
-        if type(getattr(device, name)) is not bool:
-            raise TypeError(f"MLCDevice.{name} expects a bool, got {getattr(device, name)!r}")
     axes = sample_axes(nodes, {id(feed.cell): feed.batch_axis for feed in feeds})
     losses = {id(n.results[0]): n.layer for n in nodes if isinstance(n.layer, MLCLossLayer)}
     shared = Sharing(

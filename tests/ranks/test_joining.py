@@ -16,6 +16,11 @@ def test_a_device_for_many_is_an_ordinary_one_without_torchrun(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     device = MLCDevice(type=MLCDeviceType.cpu, selectsMultipleComputeDevices=True)
     assert (device.rank, device.rank_count) == (0, 1)
+    device.feeds_own_share, device.synchronizes_batch_norm = True, False
+    assert device.feeds_own_share and not device.synchronizes_batch_norm
+    for name in ("feeds_own_share", "synchronizes_batch_norm"):
+        with pytest.raises(TypeError, match=f"MLCDevice.{name}: expected a Bool, got 'yes'"):
+            setattr(device, name, "yes")
 
 
 def test_a_limit_that_is_no_number_is_refused(monkeypatch):
