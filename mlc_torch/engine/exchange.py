@@ -169,7 +169,7 @@ class Exchange:
         batch = 0 if share.is_own else share.batch
         # Whoever cannot look at the table before the update cannot know either which updates were taken.
         self._row = (self.mark, float(batch), 0.0 if self.ranks.is_recordable else float(steps), FINE)
-        if not self._flag.is_cpu and self._row not in self._rows:
+        if (self.ranks.is_recordable or not self._flag.is_cpu) and self._row not in self._rows:
             self._rows[self._row] = torch.tensor(self._row, device=self._flag.device)
 
     def start(self, number: int, gradients: Values) -> None:
@@ -297,15 +297,21 @@ class Exchange:
         self._close()
         if self.ranks.world == 1:
             return
+        if self._refused.is_cpu:
+            self._tell_of(int(self._refused))
+            return
         if self._heard is None:
             self._heard = torch.zeros((), dtype=torch.int64, pin_memory=True), torch.cuda.Event()
         elif not self._heard[1].query():
             return
-        elif (count := int(self._heard[0])) > self._known:
-            log.warning("a rank refused a step, so no rank took it; its own log says why")
-            self._known = count
+        self._tell_of(int(self._heard[0]))
         self._heard[0].copy_(self._refused, non_blocking=True)
         self._heard[1].record()
+
+    def _tell_of(self, refused: int) -> None:
+        if refused > self._known:
+            log.warning("a rank refused a step, so no rank took it; its own log says why")
+            self._known = refused
 
     @contextmanager
     def recording(self) -> Iterator[None]:

@@ -326,7 +326,8 @@ class SharedSession(Session):
     def update(self) -> None:
         updater = self.updater
         assert updater is not None
-        if self.exchange.is_judged_late and not isinstance(self.gear, Captured):
+        is_recorded = isinstance(self.gear, Captured) and updater.optimizer.replayable
+        if self.exchange.is_judged_late and not is_recorded:
             self.exchange.unless_refused(updater.touched(), super().update)
         else:
             super().update()
@@ -356,7 +357,7 @@ class SharedSession(Session):
         with self.shared.ranks.lock:
             first_too = self.exchange.stand_in(call)
         if self.exchange.is_judged_late and self.updater is not None:
-            self.updater.count()  # the others have counted the step before they could know
+            self.updater.count(self.updater.step)  # the others have counted it before they could know
         return first_too
 
     # The whole
