@@ -158,14 +158,15 @@ class SharedSession(Session):
         lines.append(f"losses {sorted(self._losses)}, given gradients {list(plan.injected)}")
         lines.append(f"asked gradients {list(plan.wanted)}, outputs {list(shared.outputs)}")
         lines.append(f"stops gradients at {sorted(plan.stopped)}")
+        lines.append("no optimizer" if self.updater is None else f"optimizer {type(self.updater.optimizer).__name__}")
         return lines
 
     def rule_lines(self) -> list[str]:
         """The same of the optimizer, whose numbers a program may change on the way."""
         if self.updater is None:
-            return ["no optimizer"]
+            return []
         rule, step = self.updater.optimizer, self.updater.step
-        return [f"optimizer {type(rule).__name__} {rule.configuration()}, step {step}: {rule.scalars(step)}"]
+        return [f"the optimizer's settings {rule.configuration()}, step {step}: {rule.scalars(step)}"]
 
     def start_alike(self) -> None:
         """Give every rank the numbers of rank 0: parameters, statistics, optimizer state, and what dropout draws from."""

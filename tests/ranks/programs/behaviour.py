@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stdout
 from typing import Any
 
 import nets
@@ -11,6 +13,7 @@ from comparing import ALONE, MANY, STEPS, assert_alike, assert_close, both, comp
 
 import mlc_torch as mlc
 from mlc_torch import ranks, unwrap
+from mlc_torch.__main__ import main as command
 
 COMPILE = mlc.MLCGraphCompilationOptions
 SYNCHRONOUS = [mlc.MLCExecutionOptions.synchronous]
@@ -299,6 +302,19 @@ def fit_in_a_line():
         history = net.training.fit(batches, epochs=2, validation=batches[:1], accumulate=2, progress=False)
         found.append([*history.step_losses, net.training.evaluate(batches)])
     close(*found)
+
+
+@check
+def the_doctor_looks_at_the_ranks():
+    with redirect_stdout(io.StringIO()) as said:
+        assert command(["doctor", "--ranks"]) == 0
+    lines = said.getvalue().splitlines()
+    if RANK:
+        assert lines == []
+        return
+    assert lines[0].startswith("2 processes over ") and lines[1].startswith("  rank 0: ")
+    assert "three steps of training: the same as on one process" in lines
+    assert " µs" in lines[-2] and " GiB/s" in lines[-1]
 
 
 @check
