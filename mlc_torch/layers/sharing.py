@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -74,8 +74,7 @@ def sharing(share: Share | None) -> Iterator[None]:
 # Which dimension counts samples, layer by layer
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """The dimensions that count samples in the sources and in the results of one use of a layer."""
 
     sources: Sequence[Axis]

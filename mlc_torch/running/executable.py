@@ -14,7 +14,6 @@ from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import Feed, checked_constants, describe_feeds
 from mlc_torch.nodes.node import Node, check, own_states, unique_layers
-from mlc_torch.nodes.samples import with_weights
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.running.declaring import DeclaringGraph
@@ -149,6 +148,8 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         nodes, fed = self._planned_nodes(variant), self._fed_cells(variant)
         ranks = self._ranks(variant)
         if ranks is not None:
+            from mlc_torch.nodes.samples import with_weights  # where torchrun started the program
+
             nodes = with_weights(nodes)
         self._check_devices(nodes)
         limited = checked_constants(nodes, fed)
@@ -162,7 +163,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch())
         kind: Callable[..., Session] = Session
         if ranks is not None and plan.differentiates:
-            from mlc_torch.running.sharing import shared_session  # where torchrun started the program
+            from mlc_torch.running.sharing import shared_session
 
             kind = shared_session(self, ranks, nodes, plan, feeds)
         made = kind(
