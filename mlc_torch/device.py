@@ -212,11 +212,12 @@ class MLCDevice(MLCObject):
 
         if needs_gpu and not gpus:
             _best_gpu()
-        if any(gpu.type != "cuda" for gpu in gpus):
+        if any(gpu.type == "mps" for gpu in gpus):
             refuse(f"several processes share CUDA devices or the CPU, not {gpus[0]}; use MLCDeviceType.cpu")
         if gpus:
             local = int(os.environ.get("LOCAL_RANK", "0"))
-            if local >= len(gpus) and os.environ.get("MLC_TORCH_RANKS_BACKEND", "nccl") == "nccl":
+            shares = gpus[0].type != "cuda"
+            if local >= len(gpus) and not shares and os.environ.get("MLC_TORCH_RANKS_BACKEND", "nccl") == "nccl":
                 refuse(f"this is process {local} of its machine, which offers {len(gpus)} GPUs; start as many at most")
             gpus = [gpus[local % len(gpus)]]
         made = cls._on(gpus)

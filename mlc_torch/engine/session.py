@@ -49,6 +49,7 @@ class Session:
         self.readable = [plan.cells[slot] for slot in plan.readable]
         """The tensors that ``values`` belong to."""
         self.differentiates = plan.differentiates
+        self.losses = plan.losses
         self.given = plan.injected
         """The slots that a gradient from outside comes to, in the order in which ``gradient`` takes them."""
         self.ranks = ""

@@ -117,11 +117,12 @@ class SharedSession(Session):
         always_plain: str | None = None,
         use_inductor: bool = False,
     ) -> None:
-        self._losses, given = frozenset(plan.losses), plan.injected
+        losses, given = plan.losses, plan.injected
+        self._losses = frozenset(losses)
         plan, self.shared = shared_plan(plan, shared)
         self._share: Share | None = None
         super().__init__(plan, result, rests_on, unkept, rule, always_plain, use_inductor)
-        self.given = given
+        self.losses, self.given = losses, given
         which = "feeds its own share of" if shared.is_own else "shares"
         self.ranks = f"rank {shared.ranks.rank} of {shared.ranks.world} {which} each batch, over {shared.ranks.backend}"
         alone = shared.ranks.world == 1
@@ -166,7 +167,7 @@ class SharedSession(Session):
         if self.updater is None:
             return []
         rule, step = self.updater.optimizer, self.updater.step
-        return [f"the optimizer's settings {rule.configuration()}, step {step}: {rule.scalars(step)}"]
+        return [f"the optimizer's settings {rule._configuration()}, step {step}: {rule._scalars(step)}"]
 
     def start_alike(self) -> None:
         """Give every rank the numbers of rank 0: parameters, statistics, optimizer state, and what dropout draws from."""
@@ -327,7 +328,7 @@ class SharedSession(Session):
     def update(self) -> None:
         updater = self.updater
         assert updater is not None
-        is_recorded = isinstance(self.gear, Captured) and updater.optimizer.replayable
+        is_recorded = isinstance(self.gear, Captured) and updater.optimizer._replayable
         if self.exchange.is_judged_late and not is_recorded:
             self.exchange.unless_refused(updater.touched(), super().update)
         else:
@@ -358,7 +359,7 @@ class SharedSession(Session):
         with self.shared.ranks.lock:
             first_too = self.exchange.stand_in(call)
         if self.exchange.is_judged_late and self.updater is not None:
-            self.updater.count(self.updater.step)  # the others have counted it before they could know
+            self.updater.count()  # the others have counted it before they could know
         return first_too
 
     # The whole

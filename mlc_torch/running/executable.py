@@ -20,6 +20,7 @@ from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.memory_guard import check_memory
 from mlc_torch.running.planner import PlanRequest, make_plan
 from mlc_torch.running.results import into_full
+from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.running.state import Compiled, Variant
 from mlc_torch.spelling import declare
@@ -180,6 +181,10 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         self._prepare(made, nodes, variant)
         self._runs.sessions[variant] = made
         return made
+
+    def _together(self, work: Work) -> Work:
+        """``work``, or where several processes share each batch, one that the others need not wait for in vain."""
+        return work
 
     def _ranks(self, variant: Variant) -> Ranks | None:
         """The processes that share the batches of this variant with this one."""

@@ -112,20 +112,22 @@ def _as_common(error: Exception, of_first: bool) -> None:
 # Running
 
 
-def together(graph: TrainableGraph, work: Work) -> Work:
+def together(work: Work) -> Work:
     """``work``, such that a rank that cannot do its part stands in for itself: the others are told, and do not wait."""
-    call = _CALLS[work.__name__]
+    call = _CALLS.get(work.__name__.removesuffix("_async"))
+    if call is None:
+        return work
 
-    def take_part(request: Request) -> Any:
+    def take_part(graph: Any, request: Request) -> Any:
         ranks = graph._ranks(Variant.whole)
         if ranks is None or request.options & INFERS or graph._compiled is None:
-            return work(request)
+            return work(graph, request)
         if graph._runs.shared is None:
             with meeting(graph, ranks):  # something was missing when the graph was compiled
                 graph._session(Variant.whole)
         ranks.owed = call
         try:
-            return work(request)
+            return work(graph, request)
         except RanksLost:
             raise
         except Exception as error:
@@ -138,4 +140,5 @@ def together(graph: TrainableGraph, work: Work) -> Work:
     return take_part
 
 
-_CALLS = {"_all_phases": Call.EXECUTE, "_forward_phase": Call.FORWARD, "_gradient_phase": Call.GRADIENT}
+_CALLS = {"_run": Call.EXECUTE, "_forward": Call.FORWARD, "_gradient": Call.GRADIENT}
+"""The members of a training graph that all ranks call together, by what they are called inside."""

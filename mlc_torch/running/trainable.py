@@ -228,12 +228,9 @@ class TrainableGraph(GradientGraph):
         return meeting(self, device._ranks)
 
     def _together(self, work: Work) -> Work:
-        """``work``, or where several processes share each batch, one that the others need not wait for in vain."""
-        if self._device is None or not self._device._is_shared:
-            return work
         from mlc_torch.running.sharing import together
 
-        return together(self, work)
+        return together(work)
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         if variant is _PREDICT:

@@ -267,7 +267,7 @@ def local_batch_norm():
 
 
 def _has(layer, tensor) -> bool:
-    return any(use.cell is tensor._cell for use in layer.parameter_uses)
+    return any(use.cell is tensor._cell for use in layer._parameter_uses)
 
 
 @check
