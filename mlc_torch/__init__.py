@@ -15,7 +15,7 @@ from mlc_torch.enums import *  # noqa: F403
 from mlc_torch.graph import MLCGraph
 from mlc_torch.layers import *  # noqa: F403
 from mlc_torch.optimizers import *  # noqa: F403
-from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, last_refusal, strict, unwrap
+from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, RanksLost, last_refusal, strict, unwrap
 from mlc_torch.running import MLCInferenceGraph, MLCTrainingGraph
 from mlc_torch.running.completion import MLCGraphCompletionHandler
 from mlc_torch.spelling import CLASSES
@@ -34,7 +34,7 @@ if _collects:
 __version__ = "0.1.0"
 
 __all__ = sorted(name for name in globals() if name.startswith("MLC"))
-__all__ += ["last_refusal", "strict", "unwrap"]
+__all__ += ["RanksLost", "last_refusal", "strict", "unwrap"]
 
 for _name, _class in CLASSES.items():
     if _name in __all__ and issubclass(_class, _Object):

@@ -12,6 +12,7 @@ from mlc_torch.enums import MLCPaddingPolicy as MLCPaddingPolicy
 from mlc_torch.enums import MLCPoolingType as MLCPoolingType
 from mlc_torch.refusals import MLCRefusal as MLCRefusal
 from mlc_torch.refusals import MLCTrainingWarning as MLCTrainingWarning
+from mlc_torch.refusals import RanksLost as RanksLost
 from mlc_torch.refusals import last_refusal as last_refusal
 from mlc_torch.refusals import strict as strict
 from mlc_torch.refusals import unwrap as unwrap
@@ -151,6 +152,7 @@ __all__ = [
     "MLCUpsampleLayer",
     "MLCYOLOLossDescriptor",
     "MLCYOLOLossLayer",
+    "RanksLost",
     "last_refusal",
     "strict",
     "unwrap",
@@ -719,6 +721,18 @@ class MLCDevice(_Object):
     @classmethod
     def aneDevice(cls) -> Self | None: """The Apple Neural Engine: always ``None``, because PyTorch cannot reach it."""
     torch_device: _torch.device
+    @property
+    def feeds_own_share(self) -> bool: """Of several processes, whether each is given its own samples rather than the whole batch; set before compile."""
+    @feeds_own_share.setter
+    def feeds_own_share(self, value: bool) -> None: ...
+    @property
+    def synchronizes_batch_norm(self) -> bool: """Of several processes, whether batch normalization sees the samples of all of them; set before compile."""
+    @synchronizes_batch_norm.setter
+    def synchronizes_batch_norm(self, value: bool) -> None: ...
+    @property
+    def rank(self) -> int: """Which of the processes that share each batch this one is; 0 where there is one alone."""
+    @property
+    def rank_count(self) -> int: """How many processes share each batch."""
 
 class MLCDeviceType(_enum.IntEnum, metaclass=_EnumType):
     """Where a graph runs."""

@@ -7,13 +7,16 @@ import os
 import platform
 import threading
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mlc_torch.enums import MLCDeviceType
 from mlc_torch.refusals import log, refuse
 from mlc_torch.spelling import MLCObject, declare, prop
+
+if TYPE_CHECKING:
+    from mlc_torch.ranks import Ranks
 
 QUEUEING = threading.RLock()
 """Held while work is given to a CUDA device, and while a recording of such work is made.
@@ -95,6 +98,48 @@ class MLCDevice(MLCObject):
     _kind: str
     torch_device: torch.device
     """Where torch computes. Ours."""
+    _is_shared = False
+    _feeds_own_share = False
+    _synchronizes_batch_norm = True
+
+    @property
+    def feeds_own_share(self) -> bool:
+        """Of several processes, whether each is given its own samples rather than the whole batch; set before compile."""
+        return self._feeds_own_share
+
+    @feeds_own_share.setter
+    def feeds_own_share(self, value: bool) -> None:
+        self._feeds_own_share = _truth("feeds_own_share", value)
+
+    @property
+    def synchronizes_batch_norm(self) -> bool:
+        """Of several processes, whether batch normalization sees the samples of all of them; set before compile."""
+        return self._synchronizes_batch_norm
+
+    @synchronizes_batch_norm.setter
+    def synchronizes_batch_norm(self, value: bool) -> None:
+        self._synchronizes_batch_norm = _truth("synchronizes_batch_norm", value)
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes that share each batch this one is; 0 where there is one alone."""
+        ranks = self._ranks
+        return 0 if ranks is None else ranks.rank
+
+    @property
+    def rank_count(self) -> int:
+        """How many processes share each batch."""
+        ranks = self._ranks
+        return 1 if ranks is None else ranks.world
+
+    @property
+    def _ranks(self) -> Ranks | None:
+        """The processes that train together with this one, over this device."""
+        if not self._is_shared:
+            return None
+        from mlc_torch.ranks import joined
+
+        return joined()
 
     @prop("[any MTLDevice]")
     def gpuDevices(self):
@@ -105,7 +150,12 @@ class MLCDevice(MLCObject):
     def _on(cls, gpus: list[torch.device]) -> MLCDevice:
         kind = MLCDeviceType.gpu if gpus else MLCDeviceType.cpu
         if len(gpus) > 1:
-            log.info("of %d GPUs the first, %s, is used", len(gpus), gpus[0])
+            log.info(
+                "of %d GPUs the first, %s, is used; torchrun --nproc-per-node=%d starts a process for each",
+                len(gpus),
+                gpus[0],
+                len(gpus),
+            )
         made = cls._make(type=kind, actualDeviceType=kind, gpus=tuple(gpus))
         made.__dict__["torch_device"] = place = gpus[0] if gpus else torch.device("cpu")
         made.__dict__["_kind"] = place.type  # which torch makes a new string of whenever it is asked
@@ -134,10 +184,12 @@ class MLCDevice(MLCObject):
     )
     def _of_type(cls, type, selectsMultipleComputeDevices=False):
         """A device of this type, or ``None`` where there is none; ``any`` picks the best one present."""
-        if type is MLCDeviceType.cpu:
-            return cls._cpu()
         if type is MLCDeviceType.ane:
             return cls._ane()
+        if selectsMultipleComputeDevices and _was_started_by_torchrun():
+            return cls._of_this_rank([] if type is MLCDeviceType.cpu else offered(), type is MLCDeviceType.gpu)
+        if type is MLCDeviceType.cpu:
+            return cls._cpu()
         gpus = offered() if type is MLCDeviceType.any else [_best_gpu()]
         if selectsMultipleComputeDevices:
             return cls._on(offered())
@@ -148,10 +200,47 @@ class MLCDevice(MLCObject):
         """These GPUs, each a ``torch.device``, its name, or an index."""
         if not gpus:
             refuse("gpuDevices is empty")
-        return cls._on([_named_gpu(gpu) for gpu in gpus])
+        named = [_named_gpu(gpu) for gpu in gpus]
+        if len(named) > 1 and _was_started_by_torchrun():
+            return cls._of_this_rank(named, True)
+        return cls._on(named)
+
+    @classmethod
+    def _of_this_rank(cls, gpus: list[torch.device], needs_gpu: bool) -> MLCDevice:
+        """The device of this process among those that torchrun started, which join each other here."""
+        from mlc_torch.ranks import join
+
+        if needs_gpu and not gpus:
+            _best_gpu()
+        if any(gpu.type == "mps" for gpu in gpus):
+            refuse(f"several processes share CUDA devices or the CPU, not {gpus[0]}; use MLCDeviceType.cpu")
+        if gpus:
+            local = int(os.environ.get("LOCAL_RANK", "0"))
+            shares = gpus[0].type != "cuda"
+            if local >= len(gpus) and not shares and os.environ.get("MLC_TORCH_RANKS_BACKEND", "nccl") == "nccl":
+                refuse(f"this is process {local} of its machine, which offers {len(gpus)} GPUs; start as many at most")
+            gpus = [gpus[local % len(gpus)]]
+        made = cls._on(gpus)
+        join(made.torch_device)
+        made._is_shared = True
+        return made
 
     def _shown(self):
         return ["type", *(["gpuDevices"] if self._gpus else [])]
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"MLCDevice.{name}: expected a Bool, got {value!r}")
+    return value
+
+
+def _was_started_by_torchrun() -> bool:
+    if "WORLD_SIZE" not in os.environ:
+        return False
+    from mlc_torch.ranks import was_started
+
+    return was_started()
 
 
 def _named_gpu(name: torch.device | str | int) -> torch.device:

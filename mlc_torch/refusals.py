@@ -42,6 +42,8 @@ class MLCRefusal(ValueError):
         super().__init__(reason)
         self.reason = reason
         self.member = member
+        self.is_common = False
+        """Whether several processes were refused alike, and rank 0 says so for all."""
         self.from_handler = False
         """Whether a completion handler raised it: then it is the program's own, and no member turns it into an answer."""
 
@@ -50,6 +52,14 @@ class MLCRefusal(ValueError):
 
     def __reduce__(self) -> tuple[type[MLCRefusal], tuple[str, str]]:
         return type(self), (self.reason, self.member)
+
+
+class RanksLost(Exception):
+    """Another process that trains the same graph ended, or did not answer in time.
+
+    The step was not taken, and the processes cannot go on together: start them again from the last checkpoint. This is
+    no refusal, which would be answered with ``False`` and passed over.
+    """
 
 
 class MLCTrainingWarning(UserWarning):

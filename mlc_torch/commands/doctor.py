@@ -21,9 +21,14 @@ from mlc_torch.refusals import in_one_line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="run one case per layer, and a training, on every device")
+    parser.add_argument("--ranks", action="store_true", help="under torchrun: whether the processes can train together")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.ranks:
+        from mlc_torch.commands.ranks_check import check_ranks
+
+        return check_ranks()
     _print(f"mlc_torch {mlc.__version__}, torch {torch.__version__}, NumPy {np.__version__}")
     _print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}")
     for name in ("MLC_TORCH_DEVICE", "MLC_TORCH_GPU", "MLC_TORCH_STRICT"):

@@ -70,9 +70,9 @@ def check_extras() -> None:
     extra("matplotlib.figure")
 
 
-def progress(steps: int, of: str) -> Iterator[int]:
-    """``range(steps)`` with a progress bar on a terminal."""
-    bar: Iterator[int] = iter(extra("tqdm").tqdm(range(steps), unit=of, disable=None))
+def progress(steps: int, of: str, shown: bool = True) -> Iterator[int]:
+    """``range(steps)`` with a progress bar on a terminal; of several processes only one should show it."""
+    bar: Iterator[int] = iter(extra("tqdm").tqdm(range(steps), unit=of, disable=None if shown else True))
     return bar
 
 

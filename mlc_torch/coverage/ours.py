@@ -4,7 +4,7 @@ from __future__ import annotations
 
 FOR_USERS: dict[str, frozenset[str]] = {
     "ExecutableGraph": frozenset({"memory", "profile"}),  # inference and training graphs
-    "MLCDevice": frozenset({"torch_device"}),
+    "MLCDevice": frozenset({"feeds_own_share", "rank", "rank_count", "synchronizes_batch_norm", "torch_device"}),
     "MLCGraph": frozenset({"draw", "summary", "to_module"}),
     "MLCLayer": frozenset({"module"}),
     "MLCTensor": frozenset({"dtype", "from_numpy", "from_torch", "numpy", "shape", "torch"}),

@@ -19,6 +19,7 @@ from mlc_torch.layers.noise import Noise
 
 if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
+    from mlc_torch.engine.exchange import Exchange
 
 _WARM_UP = 2
 _FEW_STEPS = 16
@@ -45,15 +46,21 @@ class Captured:
         injected: Tensors,
         inner: Plain | Compiled,
         updater: Updater | None,
+        exchange: Exchange | None = None,
     ) -> None:
         self.plan, self.updater, self._inner = plan, updater, inner
+        self._exchange = exchange if inner.mode.differentiates else None
+        self.sends = self._exchange is not None
+        """Whether its gradient phase sends the gradients to other processes, and waits for theirs."""
         self.why = f"over the {inner.name} phases"
         self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
         self._static = self._block.feeds
         if updater is not None and self._block.numbers is not None:
             updater.keep_numbers_in(self._block.numbers)
         self._constants = list(constants)
-        self._injected = [g.detach().clone() for g in injected]
+        self.injected = [g.detach().clone() for g in injected]
+        """Gradients from outside; what is given is copied here."""
+        self._values: Tensors = ()
         self._masks: list[tuple[Noise, torch.Tensor]] = []
         self._pool = torch.cuda.graph_pool_handle()
         self._updates: dict[Any, Any] = {}
@@ -78,10 +85,19 @@ class Captured:
                     for slot_number in self._block.slot_numbers
                 ]
             if differentiates:
-                self._backward, self._gradients = self._recorded(lambda: self._inner.gradient(self._injected))
+                self._backward, self._gradients = self._recorded(self._differentiate)
                 if self.updater is not None:
                     self._record_update(self.updater)
         self._inner.release()
+
+    def _differentiate(self) -> Gradients:
+        gradients, wanted = self._inner.gradient(self.injected)
+        exchange = self._exchange
+        if exchange is None:
+            return gradients, wanted
+        exchange.start_all(gradients)
+        exchange.conclude()
+        return exchange.reduced(gradients), wanted
 
     def _is_soon_done(self) -> bool:
         """Whether an inference is so small that a recording with the copy, for each slot of its host memory, pays."""
@@ -119,11 +135,16 @@ class Captured:
             for _ in range(_WARM_UP):
                 self._inner.forward(self._static, self._constants)
                 if differentiates:
-                    self._inner.gradient(self._injected)
+                    self._inner.gradient(self.injected)
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
-        return recording.recorded(work, self._pool, self._stream)
+        exchange = self._exchange
+        if exchange is None:
+            return recording.recorded(work, self._pool, self._stream)
+        with exchange.recording():
+            exchange.opening(self._values)
+            return recording.recorded(work, self._pool, self._stream)
 
     def _record_update(self, updater: Updater) -> Any:
         updater.prepare()
@@ -137,6 +158,8 @@ class Captured:
         work: Callable[[], None] = partial(updater.apply, self._gradients[0])
         if not isinstance(self._inner, Plain):
             work = self._inner.update_of(updater, self._gradients[0]) or work
+        if self._exchange is not None:
+            work = partial(self._exchange.unless_refused, updater.touched(), work)
         work()
         kept.restore()
         return work
@@ -186,8 +209,9 @@ class Captured:
 
     def gradient(self, injected: Tensors) -> Gradients:
         with recording.LOCK:
-            for static, given in zip(self._injected, injected, strict=True):
-                static.copy_(given)
+            for static, given in zip(self.injected, injected, strict=True):
+                if static is not given:
+                    static.copy_(given)
             if self._backward is not None:
                 self._backward.replay()
         return self._gradients

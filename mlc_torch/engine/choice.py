@@ -19,15 +19,28 @@ from mlc_torch.refusals import in_one_line, log
 
 if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
+    from mlc_torch.engine.exchange import Exchange
 
 
 def fast_gear(
-    plan: Plan, feeds: Tensors, constants: Tensors, mode: Mode, updater: Updater | None, use_inductor: bool
+    plan: Plan,
+    feeds: Tensors,
+    constants: Tensors,
+    mode: Mode,
+    updater: Updater | None,
+    use_inductor: bool,
+    injected: Tensors | None = None,
+    exchange: Exchange | None = None,
 ) -> Gear:
-    """The fastest gear that this plan can run in; the plain one, with the reason, where it cannot be recorded."""
+    """The fastest gear that this plan can run in; the plain one, with the reason, where it cannot be recorded.
+
+    ``injected`` have the shapes of gradients from outside, where those are not the declared ones. ``exchange`` is where
+    gradients go that are added up over several processes.
+    """
     with queueing(plan.device):
-        asked = [plan.cells[slot] for slot in plan.injected]
-        injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
+        if injected is None:
+            asked = [plan.cells[slot] for slot in plan.injected]
+            injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
         on_device = [f.to(plan.device) for f in feeds]
     plain = Plain(plan, mode)
     inner: Plain | Compiled = plain
@@ -35,12 +48,14 @@ def fast_gear(
     if use_inductor:
         inner, why = _compiled(plan, on_device, constants, injected, mode, plain)
     try:
+        if plan.device.type == "cuda" and exchange is not None and not exchange.ranks.is_recordable:
+            return Plain(plan, mode, f"what goes over {exchange.ranks.backend} cannot be recorded")
         if plan.device.type == "cuda":
             recorded = updater if updater is not None and updater.optimizer._replayable else None
             with queueing(plan.device):  # others go on when it is recorded
-                made: Gear = Captured(plan, feeds, constants, injected, inner, recorded)
+                made: Gear = Captured(plan, feeds, constants, injected, inner, recorded, exchange)
         elif isinstance(inner, Plain):
-            made = Planned(plan, on_device, constants, injected, mode)
+            made = Planned(plan, on_device, constants, injected, mode, exchange)
         else:
             made = inner
     except (torch.OutOfMemoryError, MemoryError):

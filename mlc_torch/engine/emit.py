@@ -14,6 +14,8 @@ from mlc_torch.engine.trace import is_view
 from mlc_torch.operations import functions
 
 Function = Callable[..., Any]
+Send = tuple[Function, Sequence[Sequence[Any]]]
+"""A function, and the lists of nodes that it is called with."""
 
 
 def emit(
@@ -22,15 +24,17 @@ def emit(
     taken: Sequence[fx.Node],
     outputs: Sequence[Sequence[Any]],
     constants: dict[str, torch.Tensor],
+    sends: Sequence[Send] = (),
 ) -> Function:
     """A function that makes the phase function.
 
     ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers, other ways to look at them); the
     function it gives takes a list of the tensors ``taken``, which it empties, and returns a list for each part of the
-    outputs.
+    outputs. ``sends`` are calls made on the way, in their order, each as soon as what it is given is there.
     """
     writer = _Writer(constants)
     last = _last_uses(nodes, [o for part in outputs for o in part])
+    calls = _placed(nodes, sends, writer)
     bound_inputs = [writer.name(n) for n in inputs]
     before, lines = [], []
     if taken:
@@ -41,6 +45,7 @@ def emit(
         if is_view(node) and standing.issuperset(node.all_input_nodes):
             before.append(writer.line(node))
             standing.add(node)
+            lines += calls.pop(node, ())
             continue
         lines.append(writer.line(node))
         dead = [
@@ -50,6 +55,8 @@ def emit(
             dead.append(writer.name(node))
         if dead:
             lines.append(" = ".join(dead) + " = None")
+        lines += calls.pop(node, ())
+    lines += calls.pop(None, ())
     parts = [f"[{', '.join(writer.value(o) for o in part)}]" for part in outputs]
     lines.append(f"return {', '.join(parts)}")
     head, body = "".join(f"    {line}\n" for line in before), "".join(f"        {line}\n" for line in lines)
@@ -68,6 +75,18 @@ def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node
         if isinstance(output, fx.Node):
             last[output] = None
     return last
+
+
+def _placed(nodes: Sequence[fx.Node], sends: Sequence[Send], writer: _Writer) -> dict[fx.Node | None, list[str]]:
+    """The text of each call, by the node that it stands behind; ``None``: at the end."""
+    position = {node: n for n, node in enumerate(nodes)}
+    calls: dict[fx.Node | None, list[str]] = {}
+    latest = -1
+    for function, parts in sends:
+        latest = max([latest, *(position.get(o, -1) for part in parts for o in part)])
+        lists = ", ".join(f"[{', '.join(writer.value(o) for o in part)}]" for part in parts)
+        calls.setdefault(nodes[latest] if latest >= 0 else None, []).append(f"{writer.bind(function, 's')}({lists})")
+    return calls
 
 
 class _Writer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import torch
 from torch import fx
 
-from mlc_torch.engine.emit import emit
+from mlc_torch.engine.emit import Send, emit
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
@@ -13,14 +16,28 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import Recording, record
 
+if TYPE_CHECKING:
+    from mlc_torch.engine.exchange import Exchange
+
 
 class Planned:
     """Runs the phases of one plan for one set of shapes and in one mode."""
 
     name = "planned"
 
-    def __init__(self, plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        feeds: Tensors,
+        constants: Tensors,
+        injected: Tensors,
+        mode: Mode,
+        exchange: Exchange | None = None,
+    ) -> None:
         self.plan, self.why, self._differentiates = plan, "", mode.differentiates
+        self._exchange = exchange
+        self.sends = exchange is not None and mode.differentiates
+        """Whether its gradient phase sends the gradients on their way to other processes."""
         recording = record(plan, feeds, constants, injected, mode)
         choose_kernels([*recording.forward, *recording.backward], plan.device)
         self._split(simplify(recording))
@@ -44,9 +61,24 @@ class Planned:
         made = (recording.readable, saved) if self._differentiates else (recording.readable,)
         self._make_forward = emit(recording.forward, bound, taken, made, own)
         self._make_backward = emit(
-            recording.backward, bound, [*saved, *given["injected"]], (recording.gradients, recording.wanted), own
+            recording.backward,
+            bound,
+            [*saved, *given["injected"]],
+            (recording.gradients, recording.wanted),
+            own,
+            self._sends(recording),
         )
         self._draws, self._lent = recording.draws, recording.lent
+
+    def _sends(self, recording: Recording) -> list[Send]:
+        """Each bucket of gradients leaves as soon as the last of them is there."""
+        exchange = self._exchange
+        if exchange is None:
+            return []
+        return [
+            (partial(exchange.start, number), [[recording.gradients[i] for i in own]])
+            for number, own in enumerate(exchange.buckets)
+        ]
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one

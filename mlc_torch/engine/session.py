@@ -49,6 +49,11 @@ class Session:
         self.readable = [plan.cells[slot] for slot in plan.readable]
         """The tensors that ``values`` belong to."""
         self.differentiates = plan.differentiates
+        self.losses = plan.losses
+        self.given = plan.injected
+        """The slots that a gradient from outside comes to, in the order in which ``gradient`` takes them."""
+        self.ranks = ""
+        """Which processes share each batch, in words, where there are several."""
         self._rests_on, self._versions = list(rests_on), [c.version for c in rests_on]
         self._unkept = list(unkept)
         self.checked = changes.newest

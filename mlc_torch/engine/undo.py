@@ -46,6 +46,10 @@ class Undo:
     def forget(self) -> None:
         self._is_set = False
 
+    def buffers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """The running statistics, and what they were."""
+        return self._buffers, self._kept
+
     def restore(self) -> None:
         if not self._is_set:
             return

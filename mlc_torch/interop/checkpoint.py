@@ -41,8 +41,11 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
 
     These are weights under ``label.role`` names, running statistics, trained inputs, the optimizer's state, time step,
     learning rate and clipping switch, and the random streams of dropout. The file appears whole or not at all.
+    Where several processes share the graph, rank 0 writes it, and a call on another rank does nothing.
     """
     _expect_graph(graph, "save_checkpoint")
+    if graph._device is not None and graph._device.rank:
+        return
     with graph._lock.held():
         parameters, statistics = standing_cells(graph)
         tensors = {name: memory_of(cell) for name, cell in (parameters | statistics).items()}

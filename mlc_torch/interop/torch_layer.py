@@ -10,6 +10,7 @@ from torch import nn
 
 from mlc_torch.interop.dry_run import dry_run, tensors_in
 from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
+from mlc_torch.layers.sharing import along_first, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import DATA_TYPES, MLCTensor, MLCTensorParameter, TensorState
@@ -48,6 +49,16 @@ class TorchLayer(MLCLayer):
         if (found.nested or found.rebinds) and not self._adapts:
             self._adapts, self._module = True, None
         return found.descriptors()
+
+    def _samples(self, axes, sources, results):
+        """A module is taken at its word: results whose first dimension is the batch are one for each sample."""
+        if 0 in axes:
+            batch = sources[axes.index(0)]._shape[0]
+            if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self._given.modules()):
+                mixes("its module normalizes over samples; use MLCBatchNormalizationLayer")
+            if any(result._shape[0] != batch for result in results):
+                mixes("its module gives results without a row for each sample")
+        return along_first(axes, len(results))
 
     def _check(self, sources):
         for use in self._parameter_uses:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from mlc_torch.descriptors import MLCActivationDescriptor
 from mlc_torch.enums import MLCActivationType
 from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, one_source
+from mlc_torch.layers.sharing import aligned
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop, static_prop
 
@@ -172,6 +173,9 @@ class MLCActivationLayer(MLCLayer):
 
     def _infer(self, sources):
         return [of_type(one_source(sources), FLOATS)]
+
+    def _samples(self, axes, sources, results):
+        return aligned(axes, sources, len(results[0]._shape))
 
     def _build(self):
         return MODULES[self._descriptor.activationType](self._descriptor)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from mlc_torch.descriptors import MLCMultiheadAttentionDescriptor
 from mlc_torch.layers.base import BOOLEAN, FLOATS, MLCLayer, described, of_type, same_type
 from mlc_torch.layers.noise import Noise
+from mlc_torch.layers.sharing import Samples, along_first, mixes
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -191,6 +192,15 @@ class MLCMultiheadAttentionLayer(MLCLayer):
 
     def _check(self, sources):
         same_type_as_source(self, sources[0])
+
+    def _samples(self, axes, sources, results):
+        found = along_first(axes[:3], 1)
+        masks = []
+        for axis, mask in zip(axes[3:], sources[3:], strict=True):
+            if len(mask._shape) == 3 and mask._shape[0] != 1:
+                mixes("its attention mask has a matrix for each sample and head; use one for all, or a key mask")
+            masks.append(0 if len(mask._shape) == 2 else axis)
+        return Samples([*(0 for _ in axes[:3]), *masks], found.results)
 
     def _build(self):
         d = self._descriptor

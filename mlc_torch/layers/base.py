@@ -21,6 +21,7 @@ from mlc_torch.descriptors.base import Descriptor
 from mlc_torch.descriptors.brief import brief
 from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
+from mlc_torch.layers.sharing import Axis, Samples, along_first
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter, TensorState
@@ -118,6 +119,15 @@ class MLCLayer(MLCObject):
     def _batch_axis(self, position: int) -> int | None:
         """The dimension of a source that counts samples, or ``None`` where the module takes the source whole."""
         return 0
+
+    def _samples(
+        self, axes: list[Axis], sources: list[MLCTensorDescriptor], results: list[MLCTensorDescriptor]
+    ) -> Samples:
+        """Which dimension of each result counts samples, given those of the sources.
+
+        Asked where several processes share a batch. A layer that mixes samples refuses, since no process has them all.
+        """
+        return along_first(axes, len(results))
 
     def _index_limit(self, position: int, sources: list[MLCTensorDescriptor]) -> int | None:
         """For a source of indices the number they must stay below."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, one_source
 from mlc_torch.layers.noise import Dropout
+from mlc_torch.layers.sharing import Samples
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -27,6 +30,11 @@ class MLCDropoutLayer(MLCLayer):
 
     def _infer(self, sources):
         return [of_type(one_source(sources), FLOATS)]
+
+    def _samples(self, axes, sources, results):
+        noise: Any = self.module.noise
+        noise.sample_axis = axes[0]
+        return Samples(axes, axes)
 
     def _build(self):
         return Dropout(self._rate, self._seed)

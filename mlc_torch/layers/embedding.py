@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, holds, of_type, one_source, parameter
+from mlc_torch.layers.sharing import Samples, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -61,6 +62,11 @@ class MLCEmbeddingLayer(MLCLayer):
             refuse(f"the indices must have at most three dimensions, the vectors are the fourth; got {source.shape}")
         shape = (*source._shape, self._descriptor.embeddingDimension)
         return [described(shape, self._weights._cell.descriptor._dataType)]
+
+    def _samples(self, axes, sources, results):
+        if self._descriptor.maximumNorm is not None or self._descriptor.scalesGradientByFrequency:
+            mixes("maximumNorm and scalesGradientByFrequency look at the indices of all samples")
+        return Samples(axes, axes)
 
     def _build(self):
         d = self._descriptor

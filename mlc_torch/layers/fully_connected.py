@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, like_weights, of_type, one_source, parameter
+from mlc_torch.layers.sharing import kept
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -69,6 +70,11 @@ class MLCFullyConnectedLayer(MLCLayer):
         if len(shape) < 2 or shape[-1] != inputs:
             refuse(f"takes [..., {inputs}] of 2 to 4 dimensions or [batch, {inputs}, 1, 1], got shape {source.shape}")
         return [described((*shape[:-1], outputs), source._dataType)]
+
+    def _samples(self, axes, sources, results):
+        shape = sources[0]._shape
+        second = _channels_second(shape, self._descriptor.inputFeatureChannelCount)
+        return kept(axes, 1, [1] if second else [len(shape) - 1], "multiplies along")
 
     def _build(self):
         inputs, outputs = self._descriptor.inputFeatureChannelCount, self._descriptor.outputFeatureChannelCount

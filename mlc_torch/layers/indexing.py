@@ -14,6 +14,7 @@ from torch import nn
 from mlc_torch.descriptors.base import not_negative
 from mlc_torch.enums import MLCDataType, MLCReductionType
 from mlc_torch.layers.base import BOOLEAN, INDICES, MLCLayer, described, dimension_of, exactly, of_type, same_type
+from mlc_torch.layers.sharing import Axis, Samples, aligned, kept, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
@@ -62,6 +63,9 @@ class MLCGatherLayer(MLCLayer):
 
     def _index_limit(self, position, sources):
         return sources[0]._shape[self._dimension] if position == 1 else None
+
+    def _samples(self, axes, sources, results):
+        return _by_rows(axes, sources, self._dimension, sources[0])
 
     def _build(self):
         return Gather(self._dimension)
@@ -130,6 +134,9 @@ class MLCScatterLayer(MLCLayer):
     def _index_limit(self, position, sources):
         return sources[2]._shape[self._dimension] if position == 1 else None
 
+    def _samples(self, axes, sources, results):
+        return _by_rows(axes, sources, self._dimension, sources[2])
+
     def _build(self):
         return Scatter(self._dimension, self._reductionType is MLCReductionType.sum)
 
@@ -140,3 +147,19 @@ def _for_each_element(indices: MLCTensorDescriptor, source: MLCTensorDescriptor)
     if len(indices._shape) not in (1, len(source._shape)):
         refuse(f"indices must have one dimension or the {len(source._shape)} of {source.shape}, got {indices.shape}")
     return len(indices._shape) == len(source._shape)
+
+
+def _by_rows(
+    axes: list[Axis], sources: list[MLCTensorDescriptor], dimension: int, indexed: MLCTensorDescriptor
+) -> Samples:
+    """Samples stay apart where the indices lead along another dimension and there is one for each element."""
+    if _for_each_element(sources[1], indexed):
+        found = aligned(axes, sources, len(indexed._shape))
+        kept(found.results, 1, [dimension], "its indices lead along")
+        return found
+    if axes[1] is not None:
+        mixes("has an index for each sample, and uses each for all of them")
+    others = [axis for k, axis in enumerate(axes) if k != 1]
+    found = aligned(others, [s for k, s in enumerate(sources) if k != 1], len(indexed._shape))
+    kept(found.results, 1, [dimension], "its indices lead along")
+    return Samples([found.sources[0], None, *found.sources[1:]], found.results)

@@ -10,6 +10,7 @@ from torch import nn
 
 from mlc_torch.descriptors.base import not_negative, positive
 from mlc_torch.layers.base import MLCLayer, described, dimension_of, one_source, same_type
+from mlc_torch.layers.sharing import aligned, kept
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
@@ -53,6 +54,11 @@ class MLCConcatenationLayer(MLCLayer):
                 refuse(f"sources must agree in all dimensions but {d}, got shapes {shapes}")
         shape[d] = sum(s._shape[d] for s in sources)
         return [described(shape, same_type(sources))]
+
+    def _samples(self, axes, sources, results):
+        found = aligned(axes, sources, len(results[0]._shape))
+        kept(found.results, 1, [self._dimension], "joins along")
+        return found
 
     def _build(self):
         return Concatenate(self._dimension)
@@ -130,6 +136,9 @@ class MLCSplitLayer(MLCLayer):
                 f"splitSectionLengths {list(self._lengths)} add up to {sum(self._lengths)}, dimension "
                 f"{self._dimension} of the source of shape {source.shape} has {extent}"
             )
+
+    def _samples(self, axes, sources, results):
+        return kept(axes, len(results), [self._dimension], "cuts apart")
 
     def _build(self):
         if self._lengths is None:

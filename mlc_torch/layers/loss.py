@@ -8,6 +8,7 @@ from mlc_torch.descriptors import MLCLossDescriptor
 from mlc_torch.enums import MLCLossType, MLCReductionType
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, element_count, of_type
 from mlc_torch.layers.loss_formulas import FORMULAS
+from mlc_torch.layers.sharing import PART, Samples, along_first, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
@@ -196,6 +197,16 @@ class MLCLossLayer(MLCLayer):
             cell = self._weights._cell
             if cell.host is None and cell.value is None:
                 refuse(f"the weights {cell.label!r} hold no data, and no label weights are given to the graph")
+
+    def _samples(self, axes, sources, results):
+        """Each rank's loss of its own samples; where it is reduced, a part of the whole."""
+        batch = sources[0]._shape[0]
+        if all(axis is None for axis in along_first(axes, 1).results):
+            return Samples(axes, [None])
+        has_rows = [0 if source._shape[0] == batch else None for source in sources]
+        if has_rows[1] is None:
+            mixes(f"the labels of shape {sources[1].shape} have no row for each of the {batch} samples")
+        return Samples(has_rows, [0 if self._descriptor.reductionType is MLCReductionType.none else PART])
 
     def _build(self):
         module = FORMULAS[self._descriptor.lossType](self._descriptor)

@@ -19,6 +19,7 @@ from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, element_
 from mlc_torch.layers.lstm_layout import layout_of
 from mlc_torch.layers.lstm_sequence import Weights, device_lstm, has_own_lstm, joined, lstm_sequence
 from mlc_torch.layers.noise import Dropout
+from mlc_torch.layers.sharing import Samples, mixes
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -67,7 +68,10 @@ class LSTM(nn.Module):
         self.activations = None if [type(a) for a in activations] == standard else nn.ModuleList(activations)
         # One place for each gap between layers, so that each draws its own mask.
         gaps = descriptor.layerCount - 1 if descriptor.dropout else 0
-        self.dropouts = nn.ModuleList(Dropout(descriptor.dropout) for _ in range(gaps))
+        dropouts = [Dropout(descriptor.dropout) for _ in range(gaps)]
+        for dropout in dropouts:
+            dropout.noise.sample_axis = 1  # here time comes first
+        self.dropouts = nn.ModuleList(dropouts)
 
     @property
     def plain(self) -> bool:
@@ -264,6 +268,18 @@ class MLCLSTMLayer(MLCLayer):
 
     def _check(self, sources):
         same_type_as_source(self, sources[0])
+
+    def _samples(self, axes, sources, results):
+        batch = 0 if self._descriptor.batchFirst or len(sources[0]._shape) == 4 else 1
+        if axes[0] is None:
+            return Samples(axes, [None] * len(results))
+        if axes[0] != batch:
+            mixes(f"takes sequences along dimension {batch}, and the source counts samples along dimension {axes[0]}")
+        states, lengths = _split(sources[1:])
+        found = [batch, *(2 for _ in states)]
+        if lengths is not None:
+            found.append(lengths._shape.index(max(lengths._shape)))
+        return Samples(found, [batch, 2, 2][: len(results)])
 
     def _build(self):
         d, hidden = self._descriptor, self._descriptor.hiddenSize

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.base import FLOATS, MLCLayer, broadcast, described, exactly, of_type, same_type
+from mlc_torch.layers.sharing import Samples, aligned, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -52,6 +53,20 @@ class MLCMatMulLayer(MLCLayer):
             )
         stack = broadcast(tuple(stack_x), tuple(stack_y))
         return [described((*stack, rows, columns), type_)]
+
+    def _samples(self, axes, sources, results):
+        """Samples are matrices of a stack, or the rows of X, or the columns of Y."""
+        d, (x, y) = self._descriptor, sources
+        rows, columns = len(x._shape) - (1 if d.transposesX else 2), len(y._shape) - (2 if d.transposesY else 1)
+        rank = len(results[0]._shape)
+        if axes == [rows, None]:
+            return Samples(axes, [rank - 2])
+        if axes == [None, columns]:
+            return Samples(axes, [rank - 1])
+        in_stack = all(axis is None or axis < len(s._shape) - 2 for axis, s in zip(axes, sources, strict=True))
+        if not in_stack:
+            mixes("multiplies and adds up along the dimension that counts samples")
+        return aligned(axes, sources, rank)
 
     def _build(self):
         d = self._descriptor

@@ -6,6 +6,7 @@ numbers drawn beforehand. That is how all ways of running a graph drop the same 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from mlc_torch.device import randomness, start
+from mlc_torch.layers.sharing import Axis, current_share
 
 Listener = Callable[["Noise", tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
 
@@ -26,6 +28,8 @@ class Noise(nn.Module):
     def __init__(self, rate: float, seed: int = 0) -> None:
         super().__init__()
         self.rate, self.seed = rate, seed
+        self.sample_axis: Axis = 0
+        """The dimension of a mask that counts samples."""
         self.streams: dict[torch.device, torch.Generator] = {}
         self._fed: Iterator[torch.Tensor] | None = None
         self._listener: Listener | None = None
@@ -43,8 +47,14 @@ class Noise(nn.Module):
 
     def redraw(self, mask: torch.Tensor) -> torch.Tensor:
         """Fill ``mask`` anew."""
-        keep = 1 - self.rate
-        return mask.bernoulli_(keep, generator=self.stream(mask.device)).div_(keep)
+        keep, share, axis, stream = 1 - self.rate, current_share(), self.sample_axis, self.stream(mask.device)
+        if share is not None and share.is_own:
+            stream = _of_rank(stream, share.ranks.rank)
+        elif share is not None and axis is not None and share.count != share.batch:
+            # Every process draws for all samples and keeps its own, so that all draw what one process would.
+            whole = mask.new_empty([share.batch if d == axis else size for d, size in enumerate(mask.shape)])
+            return mask.copy_(share.of(whole.bernoulli_(keep, generator=stream).div_(keep), axis))
+        return mask.bernoulli_(keep, generator=stream).div_(keep)
 
     def stream(self, device: torch.device) -> torch.Generator:
         if self.seed == 0:
@@ -73,6 +83,18 @@ class Noise(nn.Module):
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, seed={self.seed}"
+
+
+def _of_rank(stream: torch.Generator, rank: int) -> torch.Generator:
+    """Where each process feeds its own samples, they must not all be dropped alike.
+
+    The stream that all have in common moves on by one number, whatever the sizes of their shares, so that it stays the
+    same; what is drawn comes from where it stands, and from the rank.
+    """
+    place = zlib.crc32(stream.get_state().numpy().tobytes())
+    torch.empty(1, device=stream.device).uniform_(generator=stream)
+    # torch's generator on the CPU reads 32 bits of a seed.
+    return torch.Generator(stream.device).manual_seed(place ^ (0x9E3779B9 * (rank + 1) & 0xFFFFFFFF))
 
 
 class Dropout(nn.Module):

@@ -12,6 +12,7 @@ from torch import nn
 from mlc_torch.descriptors.base import positive
 from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, one_source, parameter
 from mlc_torch.layers.normalization_modules import BatchNorm, GroupNorm, InstanceNorm, RunningNorm
+from mlc_torch.layers.sharing import along_first, kept, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor
@@ -54,6 +55,11 @@ class MLCBatchNormalizationLayer(MLCLayer):
 
     def _infer(self, sources):
         return [_channels_first(self, sources, 2)]
+
+    def _samples(self, axes, sources, results):
+        if axes[0] is None:
+            mixes("normalizes over samples, and its source has none")
+        return along_first(axes, 1)
 
     def _build(self):
         return _shown(self, BatchNorm(self._featureChannelCount, self._varianceEpsilon, self._momentum))
@@ -160,6 +166,10 @@ class MLCLayerNormalizationLayer(MLCLayer):
         if len(source._shape) <= len(shape) or source._shape[-len(shape) :] != shape:
             refuse(f"the source must end with the dimensions {list(shape)}, after the batch; got {source.shape}")
         return [_of_the_parameters_type(self, source)]
+
+    def _samples(self, axes, sources, results):
+        rank = len(sources[0]._shape)
+        return kept(axes, 1, range(rank - len(self._normalizedShape), rank), "normalizes")
 
     def _build(self):
         made = nn.LayerNorm(self._normalizedShape, self._varianceEpsilon, elementwise_affine=False)

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from mlc_torch.layers.sharing import Share, current_share
+
 
 class RunningNorm(nn.Module):
     """A normalization with running statistics. ``weight`` is gamma, ``bias`` is beta; each may be missing."""
@@ -25,6 +27,9 @@ class RunningNorm(nn.Module):
     bias: torch.Tensor | None
     running_mean: Any  # a tensor or None; batch norm always has both
     running_var: Any
+
+    adds_over_ranks = True
+    """Where several processes share a batch, it looks at the samples of all."""
 
     def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
         super().__init__()
@@ -46,12 +51,21 @@ class RunningNorm(nn.Module):
         return torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
 
     @torch.no_grad()
-    def remember(self, mean: torch.Tensor | None, variance: torch.Tensor | None, factor: float = 1.0) -> None:
-        """Let the running statistics follow; ``factor`` turns torch's unbiased variance into the biased one."""
+    def remember(self, mean: torch.Tensor | None, variance: torch.Tensor | None) -> None:
+        """Let the running statistics follow."""
         if self.running_mean is None or self.running_var is None or mean is None or variance is None:
             return
         self.running_mean.lerp_(mean, 1 - self.momentum)
-        self.running_var.lerp_(variance * factor, 1 - self.momentum)
+        self.running_var.lerp_(variance, 1 - self.momentum)
+
+    def remember_of_all(self, share: Share, mean: torch.Tensor | None, variance: torch.Tensor | None, n: int) -> None:
+        """Let the running statistics follow those of ``n`` samples here and of those on the other ranks."""
+        if self.running_mean is None or mean is None or variance is None:
+            return
+        weight = 0 if share.is_idle else n
+        total = share.total(torch.cat([mean.new_full((1,), weight), mean * weight, variance * weight]))
+        of_all = total[1:] / total[0]
+        self.remember(of_all[: self.channels], of_all[self.channels :])
 
     def extra_repr(self) -> str:
         return f"{self.channels}, epsilon={self.epsilon}, momentum={self.momentum}"
@@ -63,6 +77,13 @@ class BatchNorm(RunningNorm):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if not self.training:
             return self.by_running_statistics(x)
+        share = current_share()
+        if share is not None and not share.is_local:
+            y, mean, variance = SharedNorm.apply(x, self.weight, self.bias, self.epsilon, share)
+            self.remember(mean, variance)
+            return y
+        if share is not None and share.is_idle:
+            return self.by_running_statistics(x)  # a sample that counts for nothing leaves no statistics either
         count = x.numel() // self.channels
         if count == 1:
             self.remember(x.detach().flatten(), torch.zeros_like(self.running_var))
@@ -83,6 +104,44 @@ class BatchNorm(RunningNorm):
         return y
 
 
+class SharedNorm(torch.autograd.Function):
+    """Batch norm over the samples of all ranks: one sum each way."""
+
+    @staticmethod
+    def forward(ctx, x, gamma, beta, epsilon, share):
+        channels, axes = x.shape[1], [0, *range(2, x.dim())]
+        count = 0 if share.is_idle else x.numel() // channels
+        variance, mean = torch.var_mean(x, axes, correction=0)
+        # A table with a row for each rank: its sum shows every row to all, and nothing is lost to sums of squares.
+        rank, world = share.ranks.rank, share.ranks.world
+        own = torch.cat([x.new_full((1,), count), mean, variance])
+        table = share.total(F.pad(own.unsqueeze(0), (0, 0, rank, world - 1 - rank)))
+        counts, means, variances = table.split([1, channels, channels], 1)
+        weights = counts / counts.sum()
+        mean = (weights * means).sum(0)
+        variance = (weights * (variances + (means - mean).square())).sum(0)
+        y = affine(lambda g, b: F.batch_norm(x, mean, variance, g, b, eps=epsilon), gamma, beta)
+        ctx.save_for_backward(x, gamma, mean, variance, counts)
+        ctx.epsilon, ctx.share, ctx.has_beta = epsilon, share, beta is not None
+        ctx.mark_non_differentiable(mean, variance)
+        return y, mean, variance
+
+    @staticmethod
+    def backward(ctx, dy, *_):
+        """dx = gamma/s·(dy - mean of dy - x̂·mean of dy·x̂), with means over all ranks; idle ranks are given zeros."""
+        x, gamma, mean, variance, counts = ctx.saved_tensors
+        axes = [0, *range(2, x.dim())]
+        inverse = (variance + ctx.epsilon).rsqrt()
+        centred = x - across(mean, x)
+        d_beta, d_gamma = dy.sum(axes), (dy * centred).sum(axes) * inverse
+        sums = ctx.share.total(torch.stack([d_beta, d_gamma]), backward=True) / counts.sum()
+        scale = inverse if gamma is None else inverse * gamma
+        dx = across(scale, x) * (dy - across(sums[0], x) - centred * across(inverse * sums[1], x))
+        if ctx.share.is_idle:
+            dx = torch.zeros_like(dx)  # its sample is none of the batch
+        return dx, None if gamma is None else d_gamma, d_beta if ctx.has_beta else None, None, None
+
+
 class InstanceNorm(RunningNorm):
     """Statistics over the pixels of one sample's channel. Running ones, where kept, serve instead outside training."""
 
@@ -90,16 +149,24 @@ class InstanceNorm(RunningNorm):
         if self.running_mean is not None and not self.training:
             return self.by_running_statistics(x)
         mean, variance = self.scratch()
-        count = math.prod(x.shape[2:])
+        count, share = math.prod(x.shape[2:]), current_share()
+
+        def remember(mean: torch.Tensor | None, variance: torch.Tensor | None) -> None:
+            if share is None or (share.is_local and not share.is_idle):
+                self.remember(mean, variance)
+            elif not share.is_local:
+                with torch.no_grad():
+                    self.remember_of_all(share, mean, variance, len(x))
+
         if count == 1:
-            self.remember(x.detach().flatten(1).mean(0), variance)
+            remember(x.detach().flatten(1).mean(0), variance)
             return without_spread(x, self.weight, self.bias)
         y = affine(
             lambda gamma, beta: F.instance_norm(x, mean, variance, gamma, beta, True, 1.0, self.epsilon),
             self.weight,
             self.bias,
         )
-        self.remember(mean, variance, (count - 1) / count)
+        remember(mean, None if variance is None else variance * ((count - 1) / count))
         return y
 
 

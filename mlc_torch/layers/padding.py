@@ -10,6 +10,7 @@ from torch import nn
 
 from mlc_torch.enums import MLCPaddingType
 from mlc_torch.layers.base import MLCLayer, described, one_source
+from mlc_torch.layers.sharing import kept
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TORCH_TYPES, MLCTensorDescriptor
@@ -118,6 +119,10 @@ class MLCPaddingLayer(MLCLayer):
         if self._paddingType is Kind.constant:
             _refuse_unfit(self._constantValue, source)
         return [described((*outer, top + height + bottom, left + width + right), source._dataType)]
+
+    def _samples(self, axes, sources, results):
+        rank = len(sources[0]._shape)
+        return kept(axes, 1, [rank - 2, rank - 1], "pads")
 
     def _build(self):
         sides = self._paddingLeft, self._paddingRight, self._paddingTop, self._paddingBottom

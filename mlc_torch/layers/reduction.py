@@ -19,6 +19,7 @@ from mlc_torch.layers.base import (
     of_type,
     one_source,
 )
+from mlc_torch.layers.sharing import kept
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -173,6 +174,9 @@ class MLCReductionLayer(MLCLayer):
         reduced = {dimension_of(source, d) for d in self._dimensions}
         shape = [1 if d in reduced else size for d, size in enumerate(source._shape)]
         return [described(shape, _RESULT.get(self._reductionType, source._dataType))]
+
+    def _samples(self, axes, sources, results):
+        return kept(axes, 1, self._dimensions, "reduces")
 
     def _build(self):
         return MODULES[self._reductionType][0](self._dimensions)

@@ -13,6 +13,7 @@ from torch import nn
 
 from mlc_torch.enums import MLCDataType
 from mlc_torch.layers.base import MLCLayer, described, element_count, one_source
+from mlc_torch.layers.sharing import Samples, kept, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
@@ -83,6 +84,11 @@ class MLCReshapeLayer(MLCLayer):
             )
         return tuple(count // known if size == -1 else size for size in self._shape)
 
+    def _samples(self, axes, sources, results):
+        if axes[0] is not None and (axes[0] != 0 or results[0]._shape[0] != sources[0]._shape[0]):
+            mixes(f"gives the shape {results[0].shape} to samples of {sources[0].shape}, across them")
+        return Samples(axes, axes)
+
     def _build(self):
         return Reshape(self._shape)
 
@@ -123,6 +129,9 @@ class MLCTransposeLayer(MLCLayer):
         if len(source._shape) != len(self._dimensions):
             refuse(f"dimensions {self.dimensions} do not fit the {len(source._shape)} dimensions of {source.shape}")
         return [described([source._shape[d] for d in self._dimensions], source._dataType)]
+
+    def _samples(self, axes, sources, results):
+        return Samples(axes, [None if axes[0] is None else self._dimensions.index(axes[0])])
 
     def _build(self):
         return Permute(self._dimensions)
@@ -191,6 +200,10 @@ class MLCSliceLayer(MLCLayer):
             -(-(last - first) // step) for first, last, step in zip(self._start, self._end, self._steps, strict=True)
         ]
         return [described(shape, source._dataType)]
+
+    def _samples(self, axes, sources, results):
+        cut = [d for d, size in enumerate(sources[0]._shape) if results[0]._shape[d] != size]
+        return kept(axes, 1, cut, "takes a part of")
 
     def _build(self):
         return Slice(self._start, self._end, self._steps)

@@ -6,6 +6,7 @@ from torch import nn
 
 from mlc_torch.enums import MLCSoftmaxOperation
 from mlc_torch.layers.base import FLOATS, MLCLayer, dimension_of, of_type, one_source
+from mlc_torch.layers.sharing import kept
 from mlc_torch.spelling import declare, prop
 
 MODULES: dict[MLCSoftmaxOperation, type[nn.Module]] = {
@@ -31,6 +32,9 @@ class MLCSoftmaxLayer(MLCLayer):
         source = of_type(one_source(sources), FLOATS)
         dimension_of(source, self._dimension)
         return [source]
+
+    def _samples(self, axes, sources, results):
+        return kept(axes, 1, [self._dimension], "adds up along")
 
     def _build(self):
         return MODULES[self._operation](self._dimension)

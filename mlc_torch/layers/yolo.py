@@ -19,6 +19,7 @@ from mlc_torch.descriptors.yolo import ANCHOR_BOX
 from mlc_torch.enums import MLCLossType, MLCReductionType
 from mlc_torch.layers.base import FLOATS, described, exactly, image, of_type
 from mlc_torch.layers.loss import MLCLossLayer
+from mlc_torch.layers.sharing import Samples, along_first, current_share
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorData
@@ -37,6 +38,9 @@ class YOLOLoss(nn.Module):
     """
 
     anchors: torch.Tensor
+
+    adds_over_ranks = True
+    """Where several processes share a batch, it looks at the samples of all."""
 
     def __init__(self, descriptor: MLCYOLOLossDescriptor) -> None:
         super().__init__()
@@ -57,6 +61,11 @@ class YOLOLoss(nn.Module):
         has_object = (confidence == 1) & (best | (fit > d.minimumIOUForObjectPresence))
         has_none = (fit < d.maximumIOUForObjectAbsence) & ~has_object
         objects = has_object.sum().to(dtype)
+        samples: float | torch.Tensor = batch
+        share = current_share()
+        if share is not None and share.ranks.world > 1:
+            weight = 0.0 if share.is_idle else 1.0
+            objects, samples = share.total(torch.stack([objects, objects.new_tensor(batch)]) * weight).unbind()
 
         centre = raw_position.sigmoid()
         target = has_object.to(dtype)
@@ -74,7 +83,7 @@ class YOLOLoss(nn.Module):
         )
         importance = d.scaleObjectConfidenceLoss * has_object + d.scaleNoObjectConfidenceLoss * has_none
         confidence_loss = F.binary_cross_entropy_with_logits(raw_confidence, target, reduction="none") * importance
-        losses = torch.where(has_object, of_objects, 0) + confidence_loss / (batch * height * width)
+        losses = torch.where(has_object, of_objects, 0) + confidence_loss / (samples * height * width)
         return losses.flatten(1).sum(1).to(predictions.dtype)
 
     def extra_repr(self) -> str:
@@ -131,6 +140,10 @@ class MLCYOLOLossLayer(MLCLossLayer, inherits_initializers=False):
         if labels._shape != predictions._shape:
             refuse(f"the labels must have the predictions' shape {predictions.shape}, got {labels.shape}")
         return [described((batch,), predictions._dataType)]
+
+    def _samples(self, axes, sources, results):
+        """The terms are divided by the objects of all samples, which the ranks add up."""
+        return Samples([0, 0], [0]) if along_first(axes, 1).results == [0] else Samples(axes, [None])
 
     def _build(self):
         d = self._yoloLossDescriptor

@@ -33,7 +33,7 @@ def infer(layer: MLCLayer, reads: Sequence[TensorState]) -> tuple[TensorState, .
     try:
         return tuple(TensorState(d) for d in layer._infer([c.descriptor for c in reads]))
     except MLCRefusal as why:
-        refuse(f"{_describe(layer, reads)}: {why.reason}")
+        refuse(f"{describe(layer, reads)}: {why.reason}")
 
 
 def check(node: Node) -> None:
@@ -44,10 +44,10 @@ def check(node: Node) -> None:
             node.layer._infer(descriptors)
         node.layer._check(descriptors)
     except MLCRefusal as why:
-        refuse(f"{_describe(node.layer, node.reads)}: {why.reason}")
+        refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
 
 
-def _describe(layer: MLCLayer, reads: Iterable[TensorState]) -> str:
+def describe(layer: MLCLayer, reads: Iterable[TensorState]) -> str:
     given = ", ".join(f"{c.label} {list(c.shape)}" for c in reads)
     return f"layer {layer.label!r} ({type(layer).__name__}) on {given or 'nothing'}"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,12 +20,16 @@ from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.memory_guard import check_memory
 from mlc_torch.running.planner import PlanRequest, make_plan
 from mlc_torch.running.results import into_full
+from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.running.state import Compiled, Variant
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
+
+if TYPE_CHECKING:
+    from mlc_torch.ranks import Ranks
 
 _PLAIN = Compile.debugLayers | Compile.disableLayerFusion
 
@@ -49,7 +55,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             if self._compiled is None:
                 refuse("the device is nil, and the graph has not been compiled before")
             device = self._device
-        with self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
+        with self._meeting(device), self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
             there = DeclaringGraph._all_nodes(self)
             nodes = self._nodes_to_run(there)
             if not nodes:
@@ -73,6 +79,10 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             if self._missing() is None:
                 self._session(Variant.whole)
         return True
+
+    def _meeting(self, device: MLCDevice) -> AbstractContextManager[None]:
+        """Around a compile: where several processes compile together, they see to it that all do the same."""
+        return nullcontext()
 
     def _raise_late_failure(self) -> None:
         """What a completion handler raised on its thread is raised by the next call, before it does anything."""
@@ -137,6 +147,11 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
     def _new_session(self, variant: Variant, compiled: Compiled) -> Session:
         nodes, fed = self._planned_nodes(variant), self._fed_cells(variant)
+        ranks = self._ranks(variant)
+        if ranks is not None:
+            from mlc_torch.nodes.samples import with_weights  # where torchrun started the program
+
+            nodes = with_weights(nodes)
         self._check_devices(nodes)
         limited = checked_constants(nodes, fed)
         plan = make_plan(nodes, fed, self._device, self._plan_request(nodes, compiled.options, variant))
@@ -146,7 +161,13 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         for cell in standing.values():
             cell.place(self._device, writable=True)  # read-only memory may have been bound since the last compile
         kept, first = set(plan.readable), plan.fed_count + plan.constant_count
-        made = Session(
+        feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch())
+        kind: Callable[..., Session] = Session
+        if ranks is not None and plan.differentiates:
+            from mlc_torch.running.sharing import shared_session
+
+            kind = shared_session(self, ranks, nodes, plan, feeds)
+        made = kind(
             plan,
             self._result_cell(nodes),
             rests_on=[*standing.values(), *limited],
@@ -156,10 +177,18 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             use_inductor=compiled.use_inductor,
         )
         self._results[variant] = MLCTensor._of(made.result)  # or each handler's result would be a handle of its own
-        self._feeds[variant] = describe_feeds(self._fed(variant), nodes, self._declared_batch())
+        self._feeds[variant] = feeds
         self._prepare(made, nodes, variant)
         self._runs.sessions[variant] = made
         return made
+
+    def _together(self, work: Work) -> Work:
+        """``work``, or where several processes share each batch, one that the others need not wait for in vain."""
+        return work
+
+    def _ranks(self, variant: Variant) -> Ranks | None:
+        """The processes that share the batches of this variant with this one."""
+        return None
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         """Make what the first run would have to wait for."""

@@ -81,6 +81,8 @@ class FittingGraph:
         for name, given in (("batches", batches), ("validation", validation)):
             if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
                 raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
+        if self._device is not None and self._device.rank:
+            progress, tensorboard = False, None  # of the processes that train together, the first one shows it
         history, best, waited = History(), math.inf, 0
         with ExitStack() as stack:
             write = writer_for(tensorboard, stack)

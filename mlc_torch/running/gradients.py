@@ -184,7 +184,7 @@ class GradientGraph(ExecutableGraph):
     def _injected(self, session: Session, full: int, batch: int, number: int) -> list[torch.Tensor]:
         """The gradients from outside: what users bound, and what linked graphs computed."""
         gradients = []
-        for slot in session.plan.injected:
+        for slot in session.given:
             cell = session.plan.cells[slot]
             shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
             parts = []

@@ -48,6 +48,9 @@ class Traveller(Protocol):
     def _broke_off(self) -> Any:
         """A phase ended in the middle."""
 
+    def _together(self, work: Work) -> Work:
+        """``work`` as it is done where several processes share each batch."""
+
     def _look_at_result(self, value: torch.Tensor) -> None:
         """A result has come to the host."""
 
@@ -88,6 +91,8 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
     device = graph._device
     place, kind = (_CPU, "cpu") if device is None else (device.torch_device, device._kind)
     clock = Clock(place) if request.options & PROFILING else None
+    if device is not None and device._is_shared:
+        work = graph._together(work)
     try:
         if inference_mode() or any_autocast() or function_modes() or dispatch_modes() or transformations() is not None:
             with undisturbed(place):

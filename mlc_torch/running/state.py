@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from torch import nn
 
@@ -14,6 +15,9 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.nodes.node import Node
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
+
+if TYPE_CHECKING:
+    from mlc_torch.engine.shared_session import SharedSession
 
 Tensors = dict[str, TensorState]
 Results = tuple[TensorState, ...]
@@ -95,6 +99,8 @@ class Runs:
     """How many samples the declared inputs hold; ``None`` until somebody asks."""
     forced_options: int = 0
     """Execution options that hold for every call, as long as a profile is taken."""
+    shared: SharedSession | None = None
+    """Where several processes share each batch: the newest session, once they have compiled together."""
     looked: bool = False
     """Whether the values of a first run were looked at since the last compile."""
     warned: set[str] = field(default_factory=set)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
 import torch
 
 from mlc_torch.device import MLCDevice
@@ -16,6 +19,7 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.gradients import GradientGraph
 from mlc_torch.running.planner import PlanRequest
+from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
 from mlc_torch.running.untrained import (
@@ -30,6 +34,9 @@ from mlc_torch.running.untrained import (
 from mlc_torch.spelling import declare, objc_only, prop
 from mlc_torch.tensor import MLCTensorParameter, TensorState
 from mlc_torch.tensor.optimizer_state import refuse_too_few
+
+if TYPE_CHECKING:
+    from mlc_torch.ranks import Ranks
 
 _WHOLE, _PREDICT = Variant.whole, Variant.predict
 
@@ -206,6 +213,24 @@ class TrainableGraph(GradientGraph):
 
     def _rule_for(self, variant: Variant) -> MLCOptimizer | None:
         return None if variant is _PREDICT else self._optimizer
+
+    # Together with other processes
+
+    def _ranks(self, variant: Variant) -> Ranks | None:
+        return None if variant is _PREDICT or self._device is None else self._device._ranks
+
+    def _meeting(self, device: MLCDevice) -> AbstractContextManager[None]:
+        self._runs.warned = set()
+        if device._ranks is None:
+            return super()._meeting(device)
+        from mlc_torch.running.sharing import meeting
+
+        return meeting(self, device._ranks)
+
+    def _together(self, work: Work) -> Work:
+        from mlc_torch.running.sharing import together
+
+        return together(work)
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         if variant is _PREDICT:

@@ -64,7 +64,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         if mode is _BARE and self._optimizer is not None:
             warn_untrained(runs.warned, [], {}, learns=False)
         number = next(_forward_numbers)
-        injected = self._injected(session, full, batch, number) if mode is _TRAIN and session.plan.injected else ()
+        injected = self._injected(session, full, batch, number) if mode is _TRAIN and session.given else ()
         session.forward_number = number
         session.run(feeds, injected, mode, full == batch, bool(bits & BY_LAYER))
         return self._ran(session), targets
@@ -88,7 +88,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         if not self._runs.looked:
             self._look_at_values(session)
         value = result.value
-        if value is not None and value.is_cpu and session.plan.losses:
+        if value is not None and value.is_cpu and session.losses:
             number = value.item() if value.numel() == 1 else value.sum().item()
             if number != number:
                 self._look_at_result(value)
@@ -166,9 +166,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
                 f"batchSize is {request.batch_size}, the forward pass ran {session.samples} samples; "
                 "give the same, or 0"
             )
-        injected = (
-            self._injected(session, full, session.samples, session.forward_number) if session.plan.injected else ()
-        )
+        injected = self._injected(session, full, session.samples, session.forward_number) if session.given else ()
         runs.active = session
         session.gradient(injected)
         if self._steering.given:

@@ -52,6 +52,8 @@ class Summary(Table):
         notes += [("loss", printable(repr(layer), 3 * LONGEST_LABEL)) for layer in layers if graph.is_loss(layer)]
         notes += _training(graph, session)
         notes.append(("device", "none yet" if graph.device is None else str(graph.device)))
+        if graph.session is not None and graph.session.ranks:
+            notes.append(("ranks", graph.session.ranks))
         notes.append(("gear", f"{self.gear}: {self.why}" if self.why else self.gear))
         count = f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
         rows = _rows(nodes, graph.names(), graph.numbering())

@@ -83,7 +83,9 @@ def test_with_two_gpus(two_gpus, caplog):
     with caplog.at_level(logging.INFO, "mlc_torch"):
         both = MLCDevice(type=MLCDeviceType.gpu, selectsMultipleComputeDevices=True)
     assert both.gpuDevices == GPUS and both.torch_device == GPUS[0]
-    assert [r.getMessage() for r in caplog.records] == ["of 2 GPUs the first, cuda:0, is used"]
+    (told,) = [r.getMessage() for r in caplog.records]
+    assert told == "of 2 GPUs the first, cuda:0, is used; torchrun --nproc-per-node=2 starts a process for each"
+    assert (both.rank, both.rank_count) == (0, 1)
     both.gpuDevices.clear()
     assert both.gpuDevices == GPUS
     assert "cuda" in repr(both)

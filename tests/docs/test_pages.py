@@ -61,7 +61,7 @@ def test_names_in_the_text_exist(page):
 def _flat_names() -> set[str]:
     import mlc_torch.objc as view
 
-    return {*dir(view), "MLC_TORCH_STRICT", "MLC_TORCH_DEVICE", "MLCompute"}
+    return {*dir(view), "MLC_TORCH_STRICT", "MLC_TORCH_DEVICE", "MLC_TORCH_RANKS_TIMEOUT", "MLCompute"}
 
 
 def test_the_suite_on_the_testing_page_passes(tmp_path):

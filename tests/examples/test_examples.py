@@ -17,6 +17,7 @@ from mlc_torch import MLCTrainingWarning
 from mlc_torch.__main__ import main as command
 from mlc_torch.commands import demo, programs
 from mlc_torch.device import offered, randomness
+from tests.ranks.launching import launch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAMS = sorted(path.stem for path in EXAMPLES.glob("*.py"))
@@ -125,6 +126,23 @@ def test_learns_external_gradient(learn):
     assert found["error"] < 0.3 * found["straight"]
     assert found["rise"] > 0
     assert found["losses"][-1] < 0.1 * found["losses"][0]
+
+
+def test_learns_many_processes(tmp_path):
+    """By two processes, and by one that goes on where they stopped; by one from the start to the same losses."""
+    program, folder = EXAMPLES / "many_processes.py", tmp_path / "out"
+    given = ["--device", "cpu", "--out", str(folder)]
+    found = launch(tmp_path, program, *given, "--epochs", "12", seconds=80)
+    assert found.code == 0, found.output
+    (said,) = [line for line in found.output.splitlines() if "accuracy" in line]
+    assert said.startswith("2 processes, test accuracy: 9")
+    assert (folder / "many_processes.png").read_bytes().startswith(PNG)
+    main = load("many_processes").main
+    resumed = main([*given, "--epochs", "14"])
+    alone = main(["--device", "cpu", "--out", str(tmp_path / "alone"), "--epochs", "14"])
+    assert resumed["done"] == 12 and alone["done"] == 0
+    np.testing.assert_allclose(resumed["losses"], alone["losses"][-len(resumed["losses"]) :], rtol=1e-3)
+    assert resumed["test"] > 0.9 and abs(resumed["test"] - alone["test"]) < 0.01
 
 
 def test_external_gradient_is_the_derivative():

@@ -1,0 +1,425 @@
+"""What processes that share a batch send each other: gradients in buckets, and with the last a table of who says what.
+
+What is sent, and in which order, follows from the plan alone, never from the gear that runs it: one rank may run another
+gear than the others, or only stand in for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.plan import Plan
+from mlc_torch.layers.sharing import PART, Axis, Share
+from mlc_torch.ranks import Ranks, Sums, begin_sums, recorded, refuse_all, sums_taken
+from mlc_torch.refusals import MLCRefusal, log
+from mlc_torch.torch_private import copy_all
+
+BUCKET = 8 << 20
+"""Bytes: large enough for the line to be busy, small enough for the first bucket to leave early."""
+FINE, REFUSED = 0.0, 1.0
+
+_MARK, _BATCH, _STEPS, _CODE, _FIELDS = range(5)
+"""What a rank says in its row: which plan it runs, the size of the whole batch, updates so far, how it went; then its
+part of each loss."""
+
+Values = Sequence[torch.Tensor | None]
+Part = tuple[torch.Tensor, float | torch.Tensor]
+"""A loss of this rank's samples, and how much of the whole it is."""
+Pieces = dict[Hashable, tuple[Sequence[int], torch.dtype]]
+
+
+class Call(Enum):
+    """The calls that ranks answer together."""
+
+    EXECUTE = "execute"
+    FORWARD = "executeForward"
+    GRADIENT = "executeGradient"
+
+
+class Message:
+    """Tensors side by side, those of one type in one piece of memory, added up over the ranks in one go.
+
+    Float32 is sent last, and before it, where there is one, lies the table.
+    """
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        rows: int,
+        columns: int,
+        device: torch.device,
+    ) -> None:
+        self.views: dict[Hashable, torch.Tensor] = {}
+        self.flats: list[torch.Tensor] = []
+        types = [*({d for _, d in pieces.values()} - {torch.float32}), torch.float32]
+        for dtype in sorted(types[:-1], key=str) + types[-1:]:
+            own = {key: shape for key, (shape, d) in pieces.items() if d == dtype}
+            head = rows * columns if dtype == torch.float32 else 0
+            # Truth values are added up as bytes: one rank at most sends a true one for each place.
+            held = torch.uint8 if dtype == torch.bool else dtype
+            flat = torch.zeros(head + sum(map(math.prod, own.values())), dtype=held, device=device)
+            if not flat.numel():
+                continue
+            self.flats.append(flat)
+            start = head
+            for key, shape in own.items():
+                size = math.prod(shape)
+                self.views[key] = flat[start : start + size].view(tuple(shape)).view(dtype)
+                start += size
+        self.table = self.flats[-1][: rows * columns].view(rows, columns) if rows * columns else torch.empty(0)
+
+    def silence(self) -> None:
+        for flat in self.flats:
+            flat.zero_()
+
+
+class Exchange:
+    """The messages of one plan.
+
+    The table goes with the last bucket: a rank that fails on its way there can still say so. Up to then a call sends what
+    the compile laid out, on all ranks alike. What programs may ask for afterwards, declared outputs and gradients inside
+    the graph, follows in a message of its own once all are known to ask for the same: each rank puts its part of a tensor
+    with samples into zeros of the whole tensor's shape, so that the sum joins them; what all hold alike is sent by one.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        plan: Plan,
+        axes: Sequence[Axis],
+        outputs: Sequence[int],
+        wanted: Sequence[int],
+        parts: Sequence[int],
+        lines: Sequence[str],
+        sums: Sums,
+        bucket: int = BUCKET,
+    ) -> None:
+        self.ranks, self.plan, self.axes, self.sums = ranks, plan, axes, sums
+        self.outputs, self.wanted = [s for s in outputs if axes[s] != PART], list(wanted)
+        self.parts = list(parts)
+        digest = hashlib.sha256("\n".join(lines).encode()).digest()
+        self.mark = float(int.from_bytes(digest[:3], "big"))  # what a float32 holds exactly
+        *early, self._late = _grouped(plan, bucket)
+        self.buckets = [*early, self._late]
+        """The trained tensors whose gradients travel together, by index."""
+        self._early = [Message(self._gradients(own), 0, 0, plan.device) for own in early]
+        self._last: dict[bool, Message] = {}
+        self._asked: dict[Call, Message | None] = {}
+        self._views: list[torch.Tensor] = []
+        self._works: list[Any] = []
+        self._call, self._sent, self._row = Call.EXECUTE, 0, (0.0,) * _FIELDS
+        self.is_open = False
+        """Whether the others still wait for this rank's part."""
+        self._share: Share | None = None
+        self._heard: tuple[torch.Tensor, torch.cuda.Event] | None = None
+        self._outputs: Values = ()
+        self._of_losses: Sequence[Part] = ()
+        self._rows: dict[tuple[float, ...], torch.Tensor] = {}
+        self._flag = torch.zeros((), dtype=torch.bool, device=plan.device)
+        """On a device that is not waited for: whether the last step must not be taken."""
+        self._refused = torch.zeros((), dtype=torch.int64, device=plan.device)
+        """How many were not; ``_known`` were told of."""
+        self._known = 0
+        self.totals = torch.zeros(len(self.parts), device=plan.device)
+        """The whole of each loss of the last step, on the device."""
+        self.opening: Callable[[Sequence[torch.Tensor]], None] = _nothing
+        """What says, with the values of a forward pass, what is known before the backward pass."""
+
+    # Layout
+
+    def _gradients(self, indices: Sequence[int]) -> Pieces:
+        cells = {("trained", i): self.plan.trained[i].cell for i in indices}
+        return {key: (cell.shape, cell.dtype) for key, cell in cells.items()}
+
+    def last(self, call: Call) -> Message:
+        """What ends a call: the table and, where there are gradients, their last bucket."""
+        has_gradients = call is not Call.FORWARD
+        if has_gradients not in self._last:
+            pieces = self._gradients(self._late) if has_gradients else {}
+            self._last[has_gradients] = Message(pieces, self.ranks.world, _FIELDS + len(self.parts), self.plan.device)
+        return self._last[has_gradients]
+
+    def asked(self, call: Call) -> Message | None:
+        """What programs asked for beside the losses: gradients inside the graph, declared outputs."""
+        if call not in self._asked:
+            kinds = [("wanted", s) for s in self.wanted if call is not Call.FORWARD]
+            kinds += [("output", s) for s in self.outputs if call is not Call.GRADIENT]
+            cells = [self.plan.cells[slot] for _, slot in kinds]
+            pieces: Pieces = {key: (c.shape, c.dtype) for key, c in zip(kinds, cells, strict=True)}
+            self._asked[call] = Message(pieces, self.ranks.world, 1, self.plan.device) if pieces else None
+        return self._asked[call]
+
+    # One call
+
+    def expect(self, call: Call) -> None:
+        """A call begins; from here on this rank owes the others its part."""
+        begin_sums()
+        self._call, self._sent, self._works, self.is_open = call, 0, [], True
+
+    def begin(self, share: Share, steps: int, outputs: Values, of_losses: Sequence[Part]) -> None:
+        """What is known before the backward pass: values of the outputs, and this rank's part of each loss."""
+        self._share, self._outputs, self._of_losses = share, outputs, of_losses
+        batch = 0 if share.is_own else share.batch
+        # Whoever cannot look at the table before the update cannot know either which updates were taken.
+        self._row = (self.mark, float(batch), 0.0 if self.ranks.is_recordable else float(steps), FINE)
+        if (self.ranks.is_recordable or not self._flag.is_cpu) and self._row not in self._rows:
+            self._rows[self._row] = torch.tensor(self._row, device=self._flag.device)
+
+    def start(self, number: int, gradients: Values) -> None:
+        """Send one bucket on its way."""
+        own, is_last = self.buckets[number], number == len(self.buckets) - 1
+        message = self.last(self._call) if is_last else self._early[number]
+        views, given = [], []
+        for index, gradient in zip(own, gradients, strict=True):
+            view = message.views["trained", index]
+            if gradient is None:
+                view.zero_()
+            else:
+                views.append(view)
+                given.append(gradient)
+        if views:
+            copy_all(views, given)
+        if is_last:
+            self._fill_in(message)
+        self._send(message)
+
+    def start_all(self, gradients: Values) -> None:
+        for number, own in enumerate(self.buckets):
+            self.start(number, [gradients[i] for i in own])
+
+    def send_forward(self) -> None:
+        """What a forward pass by itself has to say."""
+        message = self.last(Call.FORWARD)
+        self._fill_in(message)
+        self._send(message)
+
+    def _fill_in(self, message: Message) -> None:
+        """This rank's row of the table; the others' are theirs."""
+        message.table.zero_()
+        own = message.table[self.ranks.rank]
+        if message.table.is_cpu:
+            own.numpy()[:] = (*self._row, *(float(value) * float(weight) for value, weight in self._of_losses))
+            return
+        own[:_FIELDS].copy_(self._rows[self._row])
+        for number, (value, weight) in enumerate(self._of_losses, _FIELDS):
+            torch.mul(value.reshape(()), weight, out=own[number])
+
+    def _send_asked(self, message: Message, wanted: Values) -> None:
+        message.table.zero_()
+        if self._call is not Call.FORWARD:
+            for slot, value in zip(self.plan.wanted, wanted, strict=True):
+                if slot in self.wanted:
+                    self._put(message.views["wanted", slot], slot, value, adds=True)
+        if self._call is not Call.GRADIENT:
+            for slot, value in zip(self.outputs, self._outputs, strict=True):
+                self._put(message.views["output", slot], slot, value)
+        self._send(message)
+
+    def _put(self, view: torch.Tensor, slot: int, value: torch.Tensor | None, adds: bool = False) -> None:
+        """A tensor's part of this rank into the whole tensor's place; ``adds`` where each rank has a part of the sum."""
+        share, axis = self._share, self.axes[slot]
+        assert share is not None
+        view.zero_()
+        if value is None or share.is_idle:
+            return
+        if axis is None:
+            # Of what all have alike, one sends it. The last rank always has samples.
+            if adds or self.ranks.rank == self.ranks.world - 1:
+                view.copy_(value.reshape(view.shape))
+        else:
+            view.narrow(axis, share.first, share.count).copy_(value)
+
+    def _send(self, message: Message) -> None:
+        self._sent += 1
+        self._works += [self.ranks.start_sum(flat) for flat in message.flats]
+
+    def wait(self) -> None:
+        for work in self._works:
+            self.ranks.wait(work)
+        self._works = []
+
+    def finish(self, wanted: Values = ()) -> list[float]:
+        """Wait for everything, and look at what the others said. Gives the whole of each loss."""
+        self.wait()
+        try:
+            totals = self.judge(self.last(self._call).table.tolist())
+        except MLCRefusal:
+            self._close()  # as all ranks do now
+            raise
+        asked = self.asked(self._call)
+        if asked is not None:
+            self._send_asked(asked, wanted)
+            self.wait()
+        self._close()
+        if asked is not None and asked.table.any():
+            refuse_all("a rank failed while results were put together, so no rank took the step; its own log says why")
+        return totals
+
+    # Where the host does not wait for the device
+
+    @property
+    def is_judged_late(self) -> bool:
+        """Whether a call is over before anybody knows what the others said. Then the device itself lets an update be."""
+        return self.ranks.is_recordable and self._call is Call.EXECUTE and self.asked(Call.EXECUTE) is None
+
+    def conclude(self) -> None:
+        """Wait, in the order of the device's work, and see there whether all went well. A recording may hold this."""
+        self.wait()
+        table = self.last(Call.EXECUTE).table
+        torch.sum(table[:, _FIELDS:], 0, out=self.totals)
+        if self.ranks.world > 1:
+            torch.any(table[:, :_FIELDS] != self._rows[self._row], out=self._flag)
+            self._refused.add_(self._flag)
+
+    def unless_refused(self, tensors: Sequence[torch.Tensor], work: Callable[[], None]) -> None:
+        """Do ``work``, which writes ``tensors``, so that they are as before where the step must not be taken."""
+        if self.ranks.world == 1:
+            work()
+            return
+        kept = [t.clone() for t in tensors]
+        work()
+        self.put_back(tensors, kept)
+
+    def put_back(self, tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> None:
+        """Where the last step must not be taken, give tensors the values they had."""
+        for tensor, old in zip(tensors, kept, strict=True):
+            tensor.copy_(torch.where(self._flag, old, tensor))
+
+    def judge_late(self) -> None:
+        """Say what came of steps before this one, as far as that is known without waiting."""
+        self._close()
+        if self.ranks.world == 1:
+            return
+        if self._refused.is_cpu:
+            self._tell_of(int(self._refused))
+            return
+        if self._heard is None:
+            self._heard = torch.zeros((), dtype=torch.int64, pin_memory=True), torch.cuda.Event()
+        elif not self._heard[1].query():
+            return
+        self._tell_of(int(self._heard[0]))
+        self._heard[0].copy_(self._refused, non_blocking=True)
+        self._heard[1].record()
+
+    def _tell_of(self, refused: int) -> None:
+        if refused > self._known:
+            log.warning("a rank refused a step, so no rank took it; its own log says why")
+            self._known = refused
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within this block what is sent is written into a recording; the call under way, if any, is not touched."""
+        names = ("_call", "_sent", "_works", "_row", "_share", "_outputs", "_of_losses", "is_open")
+        before = {name: getattr(self, name) for name in names}
+        self._call, self._works = Call.EXECUTE, []
+        try:
+            with recorded():
+                yield
+        finally:
+            for name, value in before.items():
+                setattr(self, name, value)
+
+    def was_replayed(self) -> None:
+        """A recording has sent all buckets."""
+        self._sent = len(self.buckets)
+
+    def _close(self) -> None:
+        self.is_open, self.ranks.owed = False, None
+
+    def judge(self, table: list[list[float]]) -> list[float]:
+        """Refuse, on all ranks alike, unless all did the same and none refused."""
+        refused = [r for r, row in enumerate(table) if row[_CODE] != FINE]
+        if refused and self._row[_CODE] == FINE:
+            refuse_all(f"rank {refused[0]} refused this call, so no rank took the step; its own log says why")
+        if not refused:
+            for field, what in _DIFFER.items():
+                said = [row[field] for row in table]
+                if len(set(said)) > 1:
+                    refuse_all(f"the ranks {what}: {', '.join(f'{n:g}' for n in said)}, by rank; no rank took the step")
+        return [sum(row[k] for row in table) for k in range(_FIELDS, _FIELDS + len(self.parts))]
+
+    def stand_in(self, call: Call) -> bool:
+        """Take part in what is left of the call without having computed it, and say so. The others must not wait.
+
+        Gives whether rank 0 refused it too.
+        """
+        if not self.is_open:
+            self.expect(call)
+        forward, backward = sums_taken()
+        self._row = (self.mark, 0.0, 0.0, REFUSED)
+        if self._call is not Call.GRADIENT:
+            self._sum_nothing(self.sums[0][forward:])
+        if self._call is not Call.FORWARD:
+            self._sum_nothing(self.sums[1][backward:])
+        messages = [*(self._early if self._call is not Call.FORWARD else []), self.last(self._call)]
+        asked = self.asked(self._call)
+        if self._sent == len(messages) and asked is not None:
+            messages.append(asked)  # the table said that all was well, and the others went on
+        for message in messages[self._sent :]:
+            message.silence()
+            if message is asked:
+                message.table.fill_(REFUSED)
+            elif message.table.numel():
+                message.table[self.ranks.rank, :_FIELDS] = torch.tensor(self._row)
+            self._send(message)
+        self.wait()
+        self._close()
+        return bool(self.last(call).table[0, _CODE] != FINE)
+
+    def _sum_nothing(self, shapes: Sequence[torch.Size]) -> None:
+        for shape in shapes:
+            self.ranks.sum_inside(torch.zeros(shape, device=self.plan.device))
+
+    # What came back
+
+    def reduced(self, gradients: Values) -> list[torch.Tensor | None]:
+        """The gradients of all ranks together, where this rank had one: whether there is one is the same for all."""
+        if not self._views:
+            by_key = {key: view for m in (*self._early, self.last(Call.EXECUTE)) for key, view in m.views.items()}
+            self._views = [by_key["trained", i] for i in range(len(self.plan.trained))]
+        return [None if g is None else self._views[i] for i, g in enumerate(gradients)]
+
+    def whole(self, kind: str, slot: int) -> torch.Tensor:
+        """A gradient that was ``wanted``, or an ``output``, with the samples of all ranks. It is the caller's to keep."""
+        asked = self.asked(self._call)
+        assert asked is not None
+        return asked.views[kind, slot].clone()
+
+
+def _nothing(values: Sequence[torch.Tensor]) -> None:
+    pass
+
+
+_DIFFER = {
+    _MARK: "run different plans",
+    _BATCH: "were given batches of different sizes",
+    _STEPS: "have taken different numbers of steps",
+}
+
+
+def _grouped(plan: Plan, limit: int) -> list[list[int]]:
+    """The trained tensors in the order in which the backward pass comes to them, the last first.
+
+    What is not float32 waits for the last group: there each type is sent by itself anyway.
+    """
+    groups: list[list[int]] = [[]]
+    size, others = 0, []
+    for index in reversed(range(len(plan.trained))):
+        cell = plan.trained[index].cell
+        if cell.dtype != torch.float32:
+            others.append(index)
+            continue
+        if size and size + cell.nbytes > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(index)
+        size += cell.nbytes
+    groups[-1] += others
+    return groups

@@ -1,0 +1,270 @@
+"""The processes that train one graph together, over torch.distributed. The only room that talks to other processes.
+
+It is loaded where a device that selects several compute devices is made under torchrun, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from mlc_torch.operations import operation
+from mlc_torch.refusals import MLCRefusal, RanksLost, log, refuse
+
+_STARTED_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_DEFAULT_TIMEOUT = 60.0
+
+
+def was_started(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether torchrun, or something that speaks as it does, started this process."""
+    return all(environment.get(name) for name in _STARTED_BY_TORCHRUN)
+
+
+def timeout() -> float:
+    """How many seconds a process waits for another: ``MLC_TORCH_RANKS_TIMEOUT``."""
+    given = os.environ.get("MLC_TORCH_RANKS_TIMEOUT", "").strip()
+    try:
+        seconds = float(given) if given else _DEFAULT_TIMEOUT
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e6:
+        refuse(f"MLC_TORCH_RANKS_TIMEOUT must be a number of seconds above 0, got {given!r}")
+    return seconds
+
+
+class Ranks:
+    """Who takes part: this process is ``rank`` of ``world``."""
+
+    def __init__(self, seconds: float, device: torch.device) -> None:
+        self.rank, self.world, self.backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
+        limit = timedelta(seconds=seconds)
+        # Gradients are on their way while the backward pass goes on; its own sums must not wait in the same queue.
+        self._inside = dist.group.WORLD
+        self._gradients = dist.new_group(timeout=limit)
+        # Words go between hosts, whatever the tensors do.
+        self._words = dist.new_group(timeout=limit, backend="gloo")
+        if self.is_recordable:
+            # What connects at its first use has to have been used before a CUDA graph is recorded.
+            for group in (self._inside, self._gradients):
+                dist.all_reduce(torch.zeros(1, device=device), group=group)
+        self.lost: RanksLost | None = None
+        self.owed: Any = None
+        """The call under way, as long as the others wait for this rank's part of it."""
+        self.lock = threading.RLock()
+        """Held for a phase: two graphs at a time would mix up what they send."""
+
+    @property
+    def is_recordable(self) -> bool:
+        """Whether a CUDA graph can hold the sums. Then nothing that the others said is known before it has run."""
+        return self.backend == "nccl"
+
+    def rows(self, batch: int) -> tuple[int, int]:
+        """Where this process's share of a batch begins, and how many samples it has."""
+        first = batch * self.rank // self.world
+        return first, batch * (self.rank + 1) // self.world - first
+
+    def start_sum(self, flat: torch.Tensor) -> Any:
+        """Begin to add up ``flat`` over all processes, in place; ``wait`` ends it."""
+        with self.telling():
+            return dist.all_reduce(flat, group=self._gradients, async_op=True)
+
+    def wait(self, work: Any) -> None:
+        with self.telling():
+            work.wait()
+
+    def sum_inside(self, x: torch.Tensor) -> None:
+        """Add up ``x`` over all processes, in place, in the middle of a phase."""
+        with self.telling():
+            dist.all_reduce(x, group=self._inside)
+
+    def from_first(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give every process the values of rank 0."""
+        with self.telling():
+            works = [dist.broadcast(t, 0, group=self._inside, async_op=True) for t in tensors]
+            for work in works:
+                work.wait()
+
+    def told(self, what: Any) -> list[Any]:
+        """What each process says, by rank."""
+        said: list[Any] = [None] * self.world
+        with self.telling():
+            dist.all_gather_object(said, what, group=self._words)
+        return said
+
+    def agree(self, what: list[str] | None) -> bool:
+        """Refuse on every rank, with the first line that differs, unless all ranks say the same.
+
+        A rank that could not get so far says ``None``, so that the others do not wait for it, and is told whether rank 0
+        did not either.
+        """
+        said = self.told(what)
+        silent = [r for r, lines in enumerate(said) if lines is None]
+        if silent and what is not None:
+            refuse_all(f"rank {silent[0]} refused, so no rank goes on; its own log says why")
+        for other, lines in enumerate(said):
+            if silent or lines == said[0]:
+                continue
+            pairs = [*zip(said[0], lines, strict=False), (f"{len(said[0])} lines", f"{len(lines)} lines")]
+            here, there = next((a, b) for a, b in pairs if a != b)
+            refuse_all(f"the ranks compile different graphs: rank 0 has {here!r}, rank {other} has {there!r}")
+        return 0 in silent
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """What torch.distributed raises becomes ``RanksLost``, now and from now on."""
+        if self.lost is not None:
+            raise RanksLost(*self.lost.args)
+        try:
+            yield
+        except RuntimeError as error:
+            self.lost = _lost(f"rank {self.rank} of {self.world}", error)
+            raise self.lost from error
+
+
+def refuse_all(reason: str) -> NoReturn:
+    """Refuse what every rank refuses alike: one log line is enough."""
+    why = MLCRefusal(reason)
+    why.is_common = True
+    raise why
+
+
+class _OneVoice(logging.Filter):
+    """Rank 0 speaks for all. What another rank alone was refused, and errors, it says itself, with its rank."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        args = record.args if isinstance(record.args, tuple) else ()
+        own = any(isinstance(a, MLCRefusal) and not a.is_common for a in args)
+        if record.levelno < logging.ERROR and not own:
+            return False
+        record.msg = f"rank {self.rank}: {record.msg}"
+        return True
+
+
+def _lost(who: str, error: Exception) -> RanksLost:
+    why = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
+    return RanksLost(f"{who}: another process is gone or too late ({why}); start again from the last checkpoint")
+
+
+_joined: Ranks | None = None
+_joining = threading.Lock()
+
+
+def joined() -> Ranks | None:
+    return _joined
+
+
+def join(device: torch.device) -> Ranks:
+    """Join the processes that torchrun started: over nccl where ``device`` is a CUDA device, else over gloo.
+
+    ``MLC_TORCH_RANKS_BACKEND`` names another of torch's backends.
+    """
+    global _joined
+    with _joining:
+        if _joined is None:
+            _joined = _join(device)
+            log.info("%d processes train together, over %s", _joined.world, _joined.backend)
+            if _joined.rank:
+                log.addFilter(_OneVoice(_joined.rank))
+        return _joined
+
+
+def _join(device: torch.device) -> Ranks:
+    seconds = timeout()
+    limit = timedelta(seconds=seconds)
+    try:
+        if not dist.is_initialized():
+            store, rank, world = next(rendezvous("env://", timeout=limit))
+            # torchrun keeps one store for all attempts, and what the last one left there leads nowhere.
+            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            store = PrefixStore(f"mlc_torch/{attempt}", store)
+            backend = os.environ.get("MLC_TORCH_RANKS_BACKEND") or ("nccl" if device.type == "cuda" else "gloo")
+            # nccl connects at once, since nothing can be connected while a CUDA graph is recorded.
+            at_once = device if backend == "nccl" else None
+            dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit, device_id=at_once)
+            atexit.register(_leave)
+        return Ranks(seconds, device)
+    except RuntimeError as error:
+        raise _lost(f"rank {os.environ.get('RANK')} could not join the others", error) from error
+
+
+def _leave() -> None:
+    # With a process lost there is nobody to take leave of, and torch would wait.
+    if dist.is_initialized() and (_joined is None or _joined.lost is None):
+        dist.destroy_process_group()
+
+
+# A sum that autograd and the recorder see as one operation
+
+Sums = tuple[list[torch.Size], list[torch.Size]]
+"""The shapes of the sums of a forward and of a backward pass, in order."""
+
+_silent: list[Sums | None] = []
+_taken = [0, 0]
+
+
+@contextmanager
+def silently() -> Iterator[Sums]:
+    """Within this block nobody is asked: recording must not need the others. Gives the sums that would be taken."""
+    sums: Sums = ([], [])
+    _silent.append(sums)
+    try:
+        yield sums
+    finally:
+        _silent.pop()
+
+
+@contextmanager
+def recorded() -> Iterator[None]:
+    """Within this block sums are written into a recording, also where nobody is asked otherwise: nothing is sent yet."""
+    _silent.append(None)
+    try:
+        yield
+    finally:
+        _silent.pop()
+
+
+def begin_sums() -> None:
+    """Count the sums of a call from here on."""
+    _taken[:] = 0, 0
+
+
+def count_sums(forward: int, backward: int) -> None:
+    """A recording has taken these, which nobody could count."""
+    _taken[:] = forward, backward
+
+
+def sums_taken() -> tuple[int, int]:
+    """How many sums of the forward and of the backward pass this call has come to."""
+    return _taken[0], _taken[1]
+
+
+@operation("sum_over_ranks(Tensor x, bool backward) -> Tensor", like=lambda x, backward: torch.empty_like(x))
+def _sum_over_ranks(x: torch.Tensor, backward: bool) -> torch.Tensor:
+    total = x.contiguous().clone()
+    silent = _silent[-1] if _silent else None
+    if silent is not None:
+        silent[backward].append(total.shape)
+    elif _joined is not None:
+        _taken[backward] += 1
+        _joined.sum_inside(total)
+    return total
+
+
+sum_over_ranks = torch.ops.mlc_torch.sum_over_ranks
+# Every rank takes every sum, also one whose result it has no use for.
+torch.fx.node.has_side_effect(sum_over_ranks.default)

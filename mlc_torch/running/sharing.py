@@ -1,0 +1,144 @@
+"""A training graph that several processes share: they compile together, and none waits in vain for another.
+
+Loaded where torchrun started the program and its device selects several compute devices, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mlc_torch.engine.exchange import Call
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.shared_session import SharedSession, Sharing
+from mlc_torch.layers import MLCLossLayer
+from mlc_torch.nodes.feeding import Feed
+from mlc_torch.nodes.node import Node
+from mlc_torch.nodes.samples import sample_axes
+from mlc_torch.ranks import Ranks
+from mlc_torch.refusals import MLCRefusal, RanksLost
+from mlc_torch.running.request import INFERS, Request
+from mlc_torch.running.road import Work
+from mlc_torch.running.state import Variant
+from mlc_torch.tensor import TensorState
+
+if TYPE_CHECKING:
+    from mlc_torch.running.executable import ExecutableGraph
+    from mlc_torch.running.trainable import TrainableGraph
+
+
+def shared_session(
+    graph: ExecutableGraph, ranks: Ranks, nodes: Sequence[Node], plan: Plan, feeds: Sequence[Feed]
+) -> Callable[..., SharedSession]:
+    """What makes the session of a plan whose batches ``ranks`` share; refuses a graph that mixes samples."""
+    device = graph._device
+    assert device is not None
+    axes = sample_axes(nodes, {id(feed.cell): feed.batch_axis for feed in feeds})
+    losses = {id(n.results[0]): n.layer for n in nodes if isinstance(n.layer, MLCLossLayer)}
+    shared = Sharing(
+        ranks,
+        graph._declared_batch(),
+        tuple(axes.get(id(c)) for c in plan.cells),
+        frozenset(s for s in plan.losses if _is_mean(losses.get(id(plan.cells[s])))),
+        tuple(_whole_everywhere(graph, nodes, plan)),
+        device.feeds_own_share,
+        not device.synchronizes_batch_norm,
+    )
+
+    def make(plan: Plan, result: TensorState, **how: Any) -> SharedSession:
+        made = SharedSession(plan, result, shared=shared, **how)
+        if graph._runs.shared is not None:
+            graph._runs.shared = made
+        return made
+
+    return make
+
+
+def _is_mean(layer: MLCLossLayer | None) -> bool:
+    return layer is not None and layer.descriptor.reductionType.name == "mean"
+
+
+def _whole_everywhere(graph: ExecutableGraph, nodes: Sequence[Node], plan: Plan) -> list[int]:
+    """The results that every process is given whole: declared outputs, and what the handler gets."""
+    cells = {id(c) for c in (*graph._declared.outputs.values(), graph._result_cell(list(nodes)))}
+    return [slot for slot in plan.readable if id(plan.cells[slot]) in cells]
+
+
+# Compiling
+
+
+@contextmanager
+def meeting(graph: TrainableGraph, ranks: Ranks) -> Iterator[None]:
+    """Around a compile: whatever it comes to, all ranks hear of it. They have the same plan, or all refuse."""
+    graph._runs.shared = None
+    if ranks.rank:
+        graph._runs.warned = _Everything()  # rank 0 warns
+    try:
+        yield
+        session = graph._runs.sessions.get(Variant.whole)
+        if isinstance(session, SharedSession):
+            lines = [*session.lines(), *session.rule_lines()]
+        else:
+            lines = [f"not ready: {graph._missing() or 'nothing to differentiate'}"]
+    except RanksLost:
+        raise
+    except Exception as error:
+        _as_common(error, ranks.agree(None))
+        raise
+    try:
+        ranks.agree(lines)
+    except MLCRefusal:
+        graph._forget_runs()
+        raise
+    if isinstance(session, SharedSession):
+        session.start_alike()
+        graph._runs.shared = session
+
+
+class _Everything(set[str]):
+    """The causes that were warned of, where somebody else does it."""
+
+    def __contains__(self, cause: object) -> bool:
+        return True
+
+
+def _as_common(error: Exception, of_first: bool) -> None:
+    """One log line is enough where rank 0 failed too."""
+    if isinstance(error, MLCRefusal):
+        error.is_common = of_first
+
+
+# Running
+
+
+def together(work: Work) -> Work:
+    """``work``, such that a rank that cannot do its part stands in for itself: the others are told, and do not wait."""
+    call = _CALLS.get(work.__name__.removesuffix("_async"))
+    if call is None:
+        return work
+
+    def take_part(graph: Any, request: Request) -> Any:
+        ranks = graph._ranks(Variant.whole)
+        if ranks is None or request.options & INFERS or graph._compiled is None:
+            return work(graph, request)
+        if graph._runs.shared is None:
+            with meeting(graph, ranks):  # something was missing when the graph was compiled
+                graph._session(Variant.whole)
+        ranks.owed = call
+        try:
+            return work(graph, request)
+        except RanksLost:
+            raise
+        except Exception as error:
+            if ranks.owed is not None and graph._runs.shared is not None:
+                _as_common(error, graph._runs.shared.stand_in(call))
+            raise
+        finally:
+            ranks.owed = None
+
+    return take_part
+
+
+_CALLS = {"_run": Call.EXECUTE, "_forward": Call.FORWARD, "_gradient": Call.GRADIENT}
+"""The members of a training graph that all ranks call together, by what they are called inside."""
