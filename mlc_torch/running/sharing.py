@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mlc_torch.engine.exchange import Call
 from mlc_torch.engine.plan import Plan
@@ -18,18 +18,15 @@ from mlc_torch.nodes.node import Node
 from mlc_torch.nodes.samples import sample_axes
 from mlc_torch.ranks import Ranks
 from mlc_torch.refusals import MLCRefusal, RanksLost
+from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.request import INFERS, Request
 from mlc_torch.running.road import Work
 from mlc_torch.running.state import Variant
 from mlc_torch.tensor import TensorState
 
-if TYPE_CHECKING:
-    from mlc_torch.running.executable import ExecutableGraph
-    from mlc_torch.running.trainable import TrainableGraph
-
 
 def shared_session(
-    graph: ExecutableGraph, ranks: Ranks, nodes: Sequence[Node], plan: Plan, feeds: Sequence[Feed]
+    graph: DeclaringGraph, ranks: Ranks, nodes: Sequence[Node], plan: Plan, feeds: Sequence[Feed]
 ) -> Callable[..., SharedSession]:
     """What makes the session of a plan whose batches ``ranks`` share; refuses a graph that mixes samples."""
     device = graph._device
@@ -59,7 +56,7 @@ def _is_mean(layer: MLCLossLayer | None) -> bool:
     return layer is not None and layer.descriptor.reductionType.name == "mean"
 
 
-def _whole_everywhere(graph: ExecutableGraph, nodes: Sequence[Node], plan: Plan) -> list[int]:
+def _whole_everywhere(graph: DeclaringGraph, nodes: Sequence[Node], plan: Plan) -> list[int]:
     """The results that every process is given whole: declared outputs, and what the handler gets."""
     cells = {id(c) for c in (*graph._declared.outputs.values(), graph._result_cell(list(nodes)))}
     return [slot for slot in plan.readable if id(plan.cells[slot]) in cells]
@@ -69,7 +66,7 @@ def _whole_everywhere(graph: ExecutableGraph, nodes: Sequence[Node], plan: Plan)
 
 
 @contextmanager
-def meeting(graph: TrainableGraph, ranks: Ranks) -> Iterator[None]:
+def meeting(graph: DeclaringGraph, ranks: Ranks) -> Iterator[None]:
     """Around a compile: whatever it comes to, all ranks hear of it. They have the same plan, or all refuse."""
     graph._runs.shared = None
     if ranks.rank:
