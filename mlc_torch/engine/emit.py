@@ -25,11 +25,12 @@ def emit(
     outputs: Sequence[Sequence[Any]],
     constants: dict[str, torch.Tensor],
     sends: Sequence[Send] = (),
+    empties: bool = True,
 ) -> Function:
     """A function that makes the phase function.
 
     ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers, other ways to look at them); the
-    function it gives takes a list of the tensors ``taken``, which it empties, and returns a list for each part of the
+    function it gives takes a list of the tensors ``taken``, which it ``empties``, and returns a list for each part of the
     outputs. ``sends`` are calls made on the way, in their order, each as soon as what it is given is there.
     """
     writer = _Writer(constants)
@@ -39,7 +40,8 @@ def emit(
     before, lines = [], []
     if taken:
         lines.append(f"{', '.join(writer.name(n) for n in taken)}, = taken")
-        lines.append("taken.clear()")
+        if empties:  # or the list would hold on to what is no longer needed
+            lines.append("taken.clear()")
     standing = set(inputs)
     for node in nodes:
         if is_view(node) and standing.issuperset(node.all_input_nodes):

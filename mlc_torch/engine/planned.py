@@ -59,7 +59,7 @@ class Planned:
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         own = self._constants = recording.constants
         made = (recording.readable, saved) if self._differentiates else (recording.readable,)
-        self._make_forward = emit(recording.forward, bound, taken, made, own)
+        self._make_forward = emit(recording.forward, bound, taken, made, own, empties=self._differentiates)
         self._make_backward = emit(
             recording.backward,
             bound,

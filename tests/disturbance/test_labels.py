@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pydot
 import pytest
 import torch
 
@@ -16,6 +15,8 @@ import mlc_torch as mlc
 from mlc_torch.interop import export_onnx, export_program, load_checkpoint, save_checkpoint
 from tests.disturbance.labels import AWKWARD, EVERY_WORD, LINE_BREAKERS, MARKS_OF_DIRECTION
 from tests.interop.programs import data, dense, device, empty, holding, numbers
+
+pydot = pytest.importorskip("pydot", reason="pydot reads drawings, and is not installed")
 
 BATCH, WIDTH = 4, 3
 

@@ -8,6 +8,7 @@ import io
 import pytest
 
 from mlc_torch import objc
+from mlc_torch.seeing import picture_dot, picture_svg
 from mlc_torch.testing import seeded
 from tests.docs.pages import PAGES, blocks, name
 
@@ -24,6 +25,8 @@ def uninstalled():
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_the_code_of_a_page_runs_in_order(page, tmp_path, monkeypatch, pytestconfig, uninstalled):
+    if any(".draw(" in b.text for b in blocks(page)) and not (picture_dot.installed() or picture_svg.installed()):
+        pytest.skip("it draws, which needs Graphviz or the extra viz")
     pytestconfig.addinivalue_line("markers", "mlc_gpu: known by itself only where the plugin is installed")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")  # what is printed must not depend on the machine

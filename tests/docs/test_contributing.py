@@ -67,7 +67,12 @@ def project(tmp_path):
 def run(command: str, project: Path) -> subprocess.CompletedProcess[str]:
     words = [sys.executable if w == "python" else w for w in shlex.split(command)]
     # The copy comes first, whether or not the package is installed; one thread, since other tests run beside this one.
-    around = os.environ | {"PYTHONPATH": str(project), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    around = os.environ | {
+        "PYTHONPATH": str(project),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_ADDOPTS": "-p no:benchmark",
+    }
     return subprocess.run(words, cwd=project, env=around, capture_output=True, text=True, timeout=300)
 
 

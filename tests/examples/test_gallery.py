@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-import nbformat
 import pytest
 
 from mlc_torch.testing import seeded
+
+mpl = pytest.importorskip("matplotlib", reason="the notebooks draw with matplotlib, which is not installed")
+nbformat = pytest.importorskip("nbformat", reason="nbformat reads notebooks, and is not installed")
 
 GALLERY = Path(__file__).parents[2] / "examples" / "gallery"
 NOTEBOOKS = sorted(GALLERY.glob("*.ipynb"))

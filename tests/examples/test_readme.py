@@ -8,13 +8,22 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 import mlc_torch
+from mlc_torch.seeing import picture_dot, picture_svg
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+draws = pytest.mark.skipif(
+    not (picture_dot.installed() or picture_svg.installed()), reason="it draws, which needs Graphviz or the extra viz"
+)
+
+
+@draws
 def test_the_code_prints_what_the_readme_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")

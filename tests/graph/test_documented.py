@@ -143,6 +143,7 @@ def test_results_may_be_asked_for_after_a_pass(torch_device):
     (hidden,) = program.training.resultTensors(for_=program.layers[0])
     assert hidden.data is None and not hidden.synchronizeData()
     assert "did not keep the result" in str(last_refusal())
+    program.training.synchronizeUpdates()
     first = program.layers[0]
     want = program.given["x"] @ array(first.weights).reshape(5, 6).T + array(first.biases).ravel()
     assert program.execute(options=Run.synchronous) and hidden.synchronizeData()

@@ -25,7 +25,7 @@ NO_GPU = not mlc_torch.testing.accelerators()
 def project(pytester, monkeypatch):
     monkeypatch.delenv("MLC_TORCH_STRICT", raising=False)
     monkeypatch.delenv("MLC_TORCH_DEVICE", raising=False)
-    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider")
+    pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:benchmark")
     return pytester
 
 
