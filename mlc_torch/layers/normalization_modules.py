@@ -75,6 +75,10 @@ class BatchNorm(RunningNorm):
     """Statistics over all samples and pixels of a channel in training, the running ones otherwise."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if 1 in x.shape[2:]:
+            # Of images one pixel high or wide whose channels lie innermost, as behind a transpose, torch's CPU kernel reads
+            # the gradient in the wrong layout, and gives wrong gradients without a word (2.13).
+            x = x.contiguous()
         if not self.training:
             return self.by_running_statistics(x)
         share = current_share()

@@ -216,3 +216,23 @@ def test_other_properties():
     layer = MAKERS["LayerNorm"](None, None)
     layer.normalizedShape.append(3)
     assert layer.normalizedShape == [1, 2, 1]
+
+
+@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (0, 2, 1, 3)])
+@pytest.mark.parametrize("shape", [(3, 4, 1, 3), (2, 2, 3, 1), (3, 4, 2, 3), (3, 4, 1, 1)])
+def test_gradients_where_the_channels_lie_innermost(shape, order):
+    """Layouts as a transpose leaves them: the gradient of beta is the sum over samples and pixels, whatever the layout."""
+    layer = running(MLCBatchNormalizationLayer, mean=(0,) * shape[1], variance=(1,) * shape[1])
+    module = layer.module.train()
+    n, c = shape[:2]
+    x = torch.from_numpy(values(*(shape[order.index(k)] for k in range(4)))).permute(order)
+    assert tuple(x.shape) == shape
+    upstream = torch.from_numpy(values(*shape, seed=1))
+    y = module(x).reshape(n, -1)  # so that the gradient comes in another layout than the image
+    gamma, beta = torch.autograd.grad((y * upstream.reshape(n, -1)).sum(), [module.weight, module.bias])
+    flat = x.double().transpose(0, 1).reshape(c, -1)
+    centred = flat - flat.mean(1, keepdim=True)
+    scaled = centred / ((centred**2).mean(1, keepdim=True) + EPSILON).sqrt()
+    want = upstream.double().transpose(0, 1).reshape(c, -1)
+    torch.testing.assert_close(beta.flatten().double(), want.sum(1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gamma.flatten().double(), (want * scaled).sum(1), rtol=1e-4, atol=1e-4)
