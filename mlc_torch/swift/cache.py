@@ -49,7 +49,11 @@ def kept(kind: str, name: str, build: Callable[[Path], None]) -> Path:
         try:
             build(work)
             work.chmod(0o755)
-            work.rename(target)
+            try:
+                work.rename(target)
+            except OSError:  # a folder that two caches share, each with locks of its own: the other was faster
+                if not target.is_dir():
+                    raise
         finally:
             shutil.rmtree(work, ignore_errors=True)
     return target

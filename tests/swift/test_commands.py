@@ -317,6 +317,16 @@ def test_two_at_once_build_once(home):
     assert len(built) == 1 and (cache.folder() / "kind" / "name" / "file").read_text() == "whole"
 
 
+def test_another_cache_may_be_faster(home):
+    def build(folder: Path) -> None:
+        (folder / "file").write_text("ours")
+        (folder.parent / "name").mkdir()
+        (folder.parent / "name" / "file").write_text("theirs")
+
+    assert (cache.kept("kind", "name", build) / "file").read_text() == "theirs"
+    assert [path.name for path in (cache.folder() / "kind").iterdir()] == ["name"]
+
+
 def test_what_failed_is_not_kept(home):
     def build(folder: Path) -> None:
         (folder / "half").write_text("")

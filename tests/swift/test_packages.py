@@ -105,7 +105,7 @@ def package(tmp_path_factory) -> Path:
 WITHOUT = ("--without", "Combine,Metal")
 
 
-def tested(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run_tests(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return swift("test", folder, *WITHOUT, *words, cwd=folder)
 
 
@@ -129,19 +129,19 @@ def test_a_package_is_built_and_its_program_runs_by_itself(package):
 
 
 def test_xctests(package):
-    done = tested(package)
+    done = run_tests(package)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Executed 3 tests, with 0 failures" in done.stdout
-    done = tested(package, "--filter", "Loss$")
+    done = run_tests(package, "--filter", "Loss$")
     assert done.returncode == 0 and "Executed 1 test, with 0 failures" in done.stdout
-    done = tested(package, "--filter", "NoSuchTest")
+    done = run_tests(package, "--filter", "NoSuchTest")
     assert done.returncode == 1 and "no test of Lines fits NoSuchTest" in done.stderr
 
 
 def test_a_failing_xctest_and_the_release_configuration(package):
     file = package / "Tests" / "LinesTests" / "LinesTests.swift"
     file.write_text(TESTS.replace("FAILING", "3"))
-    done = tested(package, "-c", "release", "--", "-Xswiftc", "-enable-testing")
+    done = run_tests(package, "-c", "release", "--", "-Xswiftc", "-enable-testing")
     assert done.returncode == 1
     assert "Executed 3 tests, with 1 failure" in done.stdout
     assert (package / ".build" / "release" / "LinesPackageTests.xctest").exists()
@@ -151,14 +151,14 @@ def test_a_failing_xctest_and_the_release_configuration(package):
 def test_swift_testing(package):
     file = package / "Tests" / "LinesTests" / "Newer.swift"
     file.write_text(NEWER.replace("NEWFAILING", "2"))
-    done = tested(package)
+    done = run_tests(package)
     assert done.returncode == 0, done.stdout + done.stderr
     both = done.stdout + done.stderr
     assert "Executed 3 tests, with 0 failures" in both and "Test run with 2 tests passed" in both
-    done = tested(package, "--filter", "doublesToo")
+    done = run_tests(package, "--filter", "doublesToo")
     assert done.returncode == 0 and "Test run with 1 test passed" in done.stdout + done.stderr
     file.write_text(NEWER.replace("NEWFAILING", "3"))
-    done = tested(package)
+    done = run_tests(package)
     assert done.returncode == 1 and "failsToo" in done.stdout + done.stderr
     file.unlink()
 

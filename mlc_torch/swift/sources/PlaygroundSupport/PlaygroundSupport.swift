@@ -27,7 +27,7 @@ public final class PlaygroundPage: @unchecked Sendable {
             finished = true
             return waiting
         }
-        if ending { while true { sleep(60) } }      // the main thread is leaving already; two may not
+        if ending, !Thread.isMainThread { while true { sleep(60) } }        // the main thread is leaving already; two may not
         exit(0)
     }
 
