@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,17 @@ from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
 from mlc_torch.tensor.elements import FITTING
 from mlc_torch.tensor.memory import refuse_lack_of_memory
+from mlc_torch.torch_private import is_disturbed
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
+
+
+_AS_IT_IS = nullcontext()
+
+
+def _is_among(cell: TensorState, parameters: list[MLCTensorParameter]) -> bool:
+    return any(p._tensor._cell is cell for p in parameters)
 
 
 class MLCGraph(MLCObject):
@@ -248,15 +257,15 @@ class MLCGraph(MLCObject):
             if data is not None:
                 bound.append((name, tensor._cell, data))
         batches = self._batches([cell for _, cell, _ in bound], batch_size) if batch_size else [0] * len(bound)
-        kept = []
+        kept, trained = [], self._parameters_in_use()
         for number, (name, cell, data) in enumerate(bound):
-            kept.append(self._keeps_value(cell))
+            kept.append(cell.is_shown or (bool(trained) and _is_among(cell, trained)))
             if kept[number]:
                 batches[number] = 0
             if batches[number] or data._length < cell.nbytes or (data._element, cell.dtype) not in FITTING:
                 needed_bytes(name, cell, data, batches[number])
         try:
-            with undisturbed(device.torch_device):
+            with undisturbed(device.torch_device) if is_disturbed() else _AS_IT_IS:
                 for number, (_, cell, data) in enumerate(bound):
                     if kept[number]:
                         cell.upload(data, device)
@@ -273,9 +282,9 @@ class MLCGraph(MLCObject):
         """A graph that runs this one was compiled for ``device``."""
         self._device = device
 
-    def _keeps_value(self, cell: TensorState) -> bool:
-        """Whether the tensor keeps its value from call to call, as parameters do, rather than being fed."""
-        return cell.is_shown
+    def _parameters_in_use(self) -> list[MLCTensorParameter]:
+        """Tensors that are trained for themselves now: like a layer's, they keep their value rather than being fed."""
+        return []
 
     def _batches(self, cells: list[TensorState], batchSize: int) -> list[int]:
         """How many samples of each tensor ``batchSize`` means; 0 for one that is bound whole, as initial states are."""

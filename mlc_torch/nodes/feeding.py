@@ -168,17 +168,17 @@ def _check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer |
         refuse(f"the {who} holds {wrong}; what is there must lie from 0 to {limit - 1} for {whose}")
 
 
-def write_all(cell: TensorState, source: torch.Tensor, device: MLCDevice) -> None:
-    """Give the tensor a copy of ``source``. On CUDA that goes to the device with the other inputs, when the graph runs."""
-    cell.publish(upload(source, device.torch_device) if device.torch_device.type == "mps" else source.clone(), device)
-
-
 def write(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
-    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
+    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold.
+
+    On CUDA a whole tensor goes to the device with the other inputs, when the graph runs.
+    """
     shape = (batch, *cell.shape[1:]) if batch else cell.shape
-    source, target = data._view(cell.dtype, shape), device.torch_device
+    source, target = data._views.get((cell.dtype, shape)), device.torch_device
+    if source is None:
+        source = data._view(cell.dtype, shape)
     if shape == cell.shape:
-        write_all(cell, source, device)
+        cell.publish(upload(source, target) if device._kind == "mps" else source.clone(), device)
         return
     full = cell.value if cell.value is not None and cell.value.device == target else None
     if full is None:

@@ -82,8 +82,8 @@ class TrainableGraph(GradientGraph):
         own = own_loss_node(self._lossLayer, nodes, declared.labels, declared.label_weights, self._runs.loss_results)
         return nodes if own is None else [*nodes, own]
 
-    def _keeps_value(self, cell: TensorState) -> bool:
-        return super()._keeps_value(cell) or any(p._tensor._cell is cell for p in self._steering.trained)
+    def _parameters_in_use(self) -> list[MLCTensorParameter]:
+        return self._steering.trained
 
     def _is_loss(self, layer: MLCLayer) -> bool:
         return layer is self._lossLayer or super()._is_loss(layer)

@@ -190,7 +190,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             refuse("no gradient to apply; call executeForward and executeGradient first")
         if self._optimizer is None:
             refuse("the graph has no optimizer; give one to compileOptimizer")
-        if not session.is_current():
+        if session.checked != changes.newest and not session.is_current():
             # isUpdatable counts as it is when the update comes, not as it was when the gradient was computed.
             now = updatable(self._planned_nodes(), self._trained_tensors())
             session.retrain([now.get(id(t.cell), t.updated) for t in session.plan.trained])

@@ -127,7 +127,8 @@ def _options(value: str, type_: str, change: str, known: dict[str, Any]) -> list
         "            break",
         "        bits |= item._value_",
         "    else:",
-        f"        {value} = {type_}_members.get(bits) or {type_}(bits)",
+        f"        {value} = {type_}_members.get(bits)",
+        f"        if {value} is None: {value} = {type_}(bits)",
         f"elif type({value}) is not {type_}: {change}",
     ]
 
