@@ -159,7 +159,7 @@ class Captured:
         if not isinstance(self._inner, Plain):
             work = self._inner.update_of(updater, self._gradients[0]) or work
         if self._exchange is not None:
-            work = partial(self._exchange.unless_refused, updater.touched(), work)
+            work = partial(self._exchange.late.unless_refused, updater.touched(), work)
         work()
         kept.restore()
         return work

@@ -7,32 +7,24 @@ gear than the others, or only stand in for itself.
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
 import torch
 
+from mlc_torch.engine.exchange_late import LateVerdict
+from mlc_torch.engine.exchange_message import BUCKET, Message, Pieces, grouped
+from mlc_torch.engine.exchange_table import CODE, FIELDS, FINE, REFUSED, totals, why_refused
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.sharing import PART, Axis, Share
 from mlc_torch.ranks import Ranks, Sums, begin_sums, recorded, refuse_all, sums_taken
-from mlc_torch.refusals import MLCRefusal, log
 from mlc_torch.torch_private import copy_all
-
-BUCKET = 8 << 20
-"""Bytes: large enough for the line to be busy, small enough for the first bucket to leave early."""
-FINE, REFUSED = 0.0, 1.0
-
-_MARK, _BATCH, _STEPS, _CODE, _FIELDS = range(5)
-"""What a rank says in its row: which plan it runs, the size of the whole batch, updates so far, how it went; then its
-part of each loss."""
 
 Values = Sequence[torch.Tensor | None]
 Part = tuple[torch.Tensor, float | torch.Tensor]
 """A loss of this rank's samples, and how much of the whole it is."""
-Pieces = dict[Hashable, tuple[Sequence[int], torch.dtype]]
 
 
 class Call(Enum):
@@ -41,43 +33,6 @@ class Call(Enum):
     EXECUTE = "execute"
     FORWARD = "executeForward"
     GRADIENT = "executeGradient"
-
-
-class Message:
-    """Tensors side by side, those of one type in one piece of memory, added up over the ranks in one go.
-
-    Float32 is sent last, and before it, where there is one, lies the table.
-    """
-
-    def __init__(
-        self,
-        pieces: Pieces,
-        rows: int,
-        columns: int,
-        device: torch.device,
-    ) -> None:
-        self.views: dict[Hashable, torch.Tensor] = {}
-        self.flats: list[torch.Tensor] = []
-        types = [*({d for _, d in pieces.values()} - {torch.float32}), torch.float32]
-        for dtype in sorted(types[:-1], key=str) + types[-1:]:
-            own = {key: shape for key, (shape, d) in pieces.items() if d == dtype}
-            head = rows * columns if dtype == torch.float32 else 0
-            # Truth values are added up as bytes: one rank at most sends a true one for each place.
-            held = torch.uint8 if dtype == torch.bool else dtype
-            flat = torch.zeros(head + sum(map(math.prod, own.values())), dtype=held, device=device)
-            if not flat.numel():
-                continue
-            self.flats.append(flat)
-            start = head
-            for key, shape in own.items():
-                size = math.prod(shape)
-                self.views[key] = flat[start : start + size].view(tuple(shape)).view(dtype)
-                start += size
-        self.table = self.flats[-1][: rows * columns].view(rows, columns) if rows * columns else torch.empty(0)
-
-    def silence(self) -> None:
-        for flat in self.flats:
-            flat.zero_()
 
 
 class Exchange:
@@ -106,7 +61,7 @@ class Exchange:
         self.parts = list(parts)
         digest = hashlib.sha256("\n".join(lines).encode()).digest()
         self.mark = float(int.from_bytes(digest[:3], "big"))  # what a float32 holds exactly
-        *early, self._late = _grouped(plan, bucket)
+        *early, self._late = grouped(plan, bucket)
         self.buckets = [*early, self._late]
         """The trained tensors whose gradients travel together, by index."""
         self._early = [Message(self._gradients(own), 0, 0, plan.device) for own in early]
@@ -114,21 +69,14 @@ class Exchange:
         self._asked: dict[Call, Message | None] = {}
         self._views: list[torch.Tensor] = []
         self._works: list[Any] = []
-        self._call, self._sent, self._row = Call.EXECUTE, 0, (0.0,) * _FIELDS
+        self._call, self._sent, self._row = Call.EXECUTE, 0, (0.0,) * FIELDS
         self.is_open = False
         """Whether the others still wait for this rank's part."""
         self._share: Share | None = None
-        self._heard: tuple[torch.Tensor, torch.cuda.Event] | None = None
         self._outputs: Values = ()
         self._of_losses: Sequence[Part] = ()
         self._rows: dict[tuple[float, ...], torch.Tensor] = {}
-        self._flag = torch.zeros((), dtype=torch.bool, device=plan.device)
-        """On a device that is not waited for: whether the last step must not be taken."""
-        self._refused = torch.zeros((), dtype=torch.int64, device=plan.device)
-        """How many were not; ``_known`` were told of."""
-        self._known = 0
-        self.totals = torch.zeros(len(self.parts), device=plan.device)
-        """The whole of each loss of the last step, on the device."""
+        self.late = LateVerdict(ranks.world == 1, len(self.parts), plan.device)
         self.opening: Callable[[Sequence[torch.Tensor]], None] = _nothing
         """What says, with the values of a forward pass, what is known before the backward pass."""
 
@@ -143,7 +91,7 @@ class Exchange:
         has_gradients = call is not Call.FORWARD
         if has_gradients not in self._last:
             pieces = self._gradients(self._late) if has_gradients else {}
-            self._last[has_gradients] = Message(pieces, self.ranks.world, _FIELDS + len(self.parts), self.plan.device)
+            self._last[has_gradients] = Message(pieces, self.ranks.world, FIELDS + len(self.parts), self.plan.device)
         return self._last[has_gradients]
 
     def asked(self, call: Call) -> Message | None:
@@ -169,8 +117,8 @@ class Exchange:
         batch = 0 if share.is_own else share.batch
         # Whoever cannot look at the table before the update cannot know either which updates were taken.
         self._row = (self.mark, float(batch), 0.0 if self.ranks.is_recordable else float(steps), FINE)
-        if (self.ranks.is_recordable or not self._flag.is_cpu) and self._row not in self._rows:
-            self._rows[self._row] = torch.tensor(self._row, device=self._flag.device)
+        if (self.ranks.is_recordable or self.plan.device.type != "cpu") and self._row not in self._rows:
+            self._rows[self._row] = torch.tensor(self._row, device=self.plan.device)
 
     def start(self, number: int, gradients: Values) -> None:
         """Send one bucket on its way."""
@@ -207,8 +155,8 @@ class Exchange:
         if message.table.is_cpu:
             own.numpy()[:] = (*self._row, *(float(value) * float(weight) for value, weight in self._of_losses))
             return
-        own[:_FIELDS].copy_(self._rows[self._row])
-        for number, (value, weight) in enumerate(self._of_losses, _FIELDS):
+        own[:FIELDS].copy_(self._rows[self._row])
+        for number, (value, weight) in enumerate(self._of_losses, FIELDS):
             torch.mul(value.reshape(()), weight, out=own[number])
 
     def _send_asked(self, message: Message, wanted: Values) -> None:
@@ -245,22 +193,25 @@ class Exchange:
             self.ranks.wait(work)
         self._works = []
 
-    def finish(self, wanted: Values = ()) -> list[float]:
-        """Wait for everything, and look at what the others said. Gives the whole of each loss."""
+    def finish(self, fail: Callable[[], None], wanted: Values = ()) -> list[float]:
+        """Wait for everything, and look at what the others said. Gives the whole of each loss.
+
+        A step that one of them refused is taken by none: then all ranks ``fail`` alike.
+        """
         self.wait()
-        try:
-            totals = self.judge(self.last(self._call).table.tolist())
-        except MLCRefusal:
-            self._close()  # as all ranks do now
-            raise
-        asked = self.asked(self._call)
+        table = self.last(self._call).table.tolist()
+        why = why_refused(table, self._row)
+        asked = self.asked(self._call) if why is None else None
         if asked is not None:
             self._send_asked(asked, wanted)
             self.wait()
-        self._close()
+        self._close()  # as all ranks do now
         if asked is not None and asked.table.any():
-            refuse_all("a rank failed while results were put together, so no rank took the step; its own log says why")
-        return totals
+            why = "a rank failed while results were put together, so no rank took the step; its own log says why"
+        if why is not None:
+            fail()
+            refuse_all(why)
+        return totals(table)
 
     # Where the host does not wait for the device
 
@@ -272,46 +223,12 @@ class Exchange:
     def conclude(self) -> None:
         """Wait, in the order of the device's work, and see there whether all went well. A recording may hold this."""
         self.wait()
-        table = self.last(Call.EXECUTE).table
-        torch.sum(table[:, _FIELDS:], 0, out=self.totals)
-        if self.ranks.world > 1:
-            torch.any(table[:, :_FIELDS] != self._rows[self._row], out=self._flag)
-            self._refused.add_(self._flag)
-
-    def unless_refused(self, tensors: Sequence[torch.Tensor], work: Callable[[], None]) -> None:
-        """Do ``work``, which writes ``tensors``, so that they are as before where the step must not be taken."""
-        if self.ranks.world == 1:
-            work()
-            return
-        kept = [t.clone() for t in tensors]
-        work()
-        self.put_back(tensors, kept)
-
-    def put_back(self, tensors: Sequence[torch.Tensor], kept: Sequence[torch.Tensor]) -> None:
-        """Where the last step must not be taken, give tensors the values they had."""
-        for tensor, old in zip(tensors, kept, strict=True):
-            tensor.copy_(torch.where(self._flag, old, tensor))
+        self.late.see(self.last(Call.EXECUTE).table, self._rows[self._row])
 
     def judge_late(self) -> None:
         """Say what came of steps before this one, as far as that is known without waiting."""
         self._close()
-        if self.ranks.world == 1:
-            return
-        if self._refused.is_cpu:
-            self._tell_of(int(self._refused))
-            return
-        if self._heard is None:
-            self._heard = torch.zeros((), dtype=torch.int64, pin_memory=True), torch.cuda.Event()
-        elif not self._heard[1].query():
-            return
-        self._tell_of(int(self._heard[0]))
-        self._heard[0].copy_(self._refused, non_blocking=True)
-        self._heard[1].record()
-
-    def _tell_of(self, refused: int) -> None:
-        if refused > self._known:
-            log.warning("a rank refused a step, so no rank took it; its own log says why")
-            self._known = refused
+        self.late.tell()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -332,18 +249,6 @@ class Exchange:
 
     def _close(self) -> None:
         self.is_open, self.ranks.owed = False, None
-
-    def judge(self, table: list[list[float]]) -> list[float]:
-        """Refuse, on all ranks alike, unless all did the same and none refused."""
-        refused = [r for r, row in enumerate(table) if row[_CODE] != FINE]
-        if refused and self._row[_CODE] == FINE:
-            refuse_all(f"rank {refused[0]} refused this call, so no rank took the step; its own log says why")
-        if not refused:
-            for field, what in _DIFFER.items():
-                said = [row[field] for row in table]
-                if len(set(said)) > 1:
-                    refuse_all(f"the ranks {what}: {', '.join(f'{n:g}' for n in said)}, by rank; no rank took the step")
-        return [sum(row[k] for row in table) for k in range(_FIELDS, _FIELDS + len(self.parts))]
 
     def stand_in(self, call: Call) -> bool:
         """Take part in what is left of the call without having computed it, and say so. The others must not wait.
@@ -367,11 +272,11 @@ class Exchange:
             if message is asked:
                 message.table.fill_(REFUSED)
             elif message.table.numel():
-                message.table[self.ranks.rank, :_FIELDS] = torch.tensor(self._row)
+                message.table[self.ranks.rank, :FIELDS] = torch.tensor(self._row)
             self._send(message)
         self.wait()
         self._close()
-        return bool(self.last(call).table[0, _CODE] != FINE)
+        return bool(self.last(call).table[0, CODE] != FINE)
 
     def _sum_nothing(self, shapes: Sequence[torch.Size]) -> None:
         for shape in shapes:
@@ -395,31 +300,3 @@ class Exchange:
 
 def _nothing(values: Sequence[torch.Tensor]) -> None:
     pass
-
-
-_DIFFER = {
-    _MARK: "run different plans",
-    _BATCH: "were given batches of different sizes",
-    _STEPS: "have taken different numbers of steps",
-}
-
-
-def _grouped(plan: Plan, limit: int) -> list[list[int]]:
-    """The trained tensors in the order in which the backward pass comes to them, the last first.
-
-    What is not float32 waits for the last group: there each type is sent by itself anyway.
-    """
-    groups: list[list[int]] = [[]]
-    size, others = 0, []
-    for index in reversed(range(len(plan.trained))):
-        cell = plan.trained[index].cell
-        if cell.dtype != torch.float32:
-            others.append(index)
-            continue
-        if size and size + cell.nbytes > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append(index)
-        size += cell.nbytes
-    groups[-1] += others
-    return groups

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
+from mlc_torch.engine.asked_late import gradients_again, values_again
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.choice import fast_gear
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.undo import Kept, NoiseStates, Undo, undisturbed
+from mlc_torch.engine.undo import Kept, NoiseStates, Undo
 from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.state import TensorState, changes
@@ -290,11 +291,7 @@ class Session:
         there = [s for s in slots if s is not None]
         if self.kept is None or self.phase is Phase.updated or not there:
             return [None] * len(cells)
-        plan = replace(self.plan, readable=tuple(dict.fromkeys(there)))
-        mode = Mode.infer if self.kept.mode is Mode.infer else Mode.train_without_gradient
-        with undisturbed(plan, self.kept.noise):
-            found = Plain(plan, mode).forward(self.kept.feeds, self.kept.constants)
-        by_slot = dict(zip(plan.readable, found, strict=True))
+        by_slot = values_again(self.plan, self.kept, there)
         return [None if s is None else by_slot[s] for s in slots]
 
     def gradient_of(self, slot: int) -> torch.Tensor | None:
@@ -305,16 +302,12 @@ class Session:
     def gradients_again(self, slots: Sequence[int]) -> None:
         """Compute gradients that nobody had asked for when the gradient phase ran.
 
-        The forward pass is run once more on the same data, with the same dropout and without moving statistics. After an
-        update its weights are gone, and the gradients have to wait for the next gradient phase.
+        After an update its weights are gone, and the gradients have to wait for the next gradient phase.
         """
         if self.kept is None or self.phase is Phase.updated:
             return
         plan = replace(self.plan, wanted=tuple(dict.fromkeys([*self.plan.wanted, *slots])))
-        gear = Plain(plan, Mode.train)
-        with undisturbed(plan, self.kept.noise):
-            gear.forward(self.kept.feeds, self.kept.constants)
-            _, self.wanted = gear.gradient(self._injected)
+        self.wanted = gradients_again(plan, self.kept, self._injected)
         self.plan = plan
 
     def _noise_states(self) -> NoiseStates:

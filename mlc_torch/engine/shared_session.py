@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import nn
 
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.choice import fast_gear
@@ -15,89 +13,16 @@ from mlc_torch.engine.exchange import Call, Exchange
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
-from mlc_torch.engine.plan import Plan, Step
+from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.session import Session
+from mlc_torch.engine.shared_part import OwnPart
+from mlc_torch.engine.shared_plan import Sharing, plan_lines, rule_lines, shared_plan
 from mlc_torch.engine.undo import Undo, undisturbed
 from mlc_torch.engine.updater import UpdateRule
-from mlc_torch.layers.sharing import PART, Axis, Share, current_share, sharing
-from mlc_torch.ranks import Ranks, Sums, count_sums, silently
-from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.layers.sharing import PART, Share, sharing
+from mlc_torch.ranks import Sums, count_sums, silently
+from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
-from mlc_torch.torch_private import copy_all
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How the ranks share the batches of a plan."""
-
-    ranks: Ranks
-    batch: int
-    """How many samples were declared."""
-    axes: tuple[Axis, ...]
-    """The dimension of each slot's tensor that counts samples."""
-    means: frozenset[int]
-    """The losses that divide by the number of samples."""
-    outputs: tuple[int, ...]
-    """The slots that every rank is given whole."""
-    is_own: bool = False
-    is_local: bool = False
-
-    def share(self, batch: int) -> Share:
-        """This rank's part of a batch."""
-        if self.is_own:
-            return Share(self.ranks, batch, 0, batch, is_own=True, is_local=self._is_local)
-        first, count = self.ranks.rows(batch)
-        if count:
-            return Share(self.ranks, batch, first, count, is_local=self._is_local)
-        return Share(self.ranks, batch, min(first, batch - 1), 1, is_idle=True, is_local=self._is_local)
-
-    @property
-    def _is_local(self) -> bool:
-        """Batch norm over the samples of one rank needs nobody else, whatever was asked for."""
-        return self.is_local or self.ranks.world == 1
-
-
-class Rows(nn.Module):
-    """Of a tensor that is trained, the rows of this rank's samples. Its gradient is the whole tensor's, 0 elsewhere."""
-
-    def __init__(self, axis: int) -> None:
-        super().__init__()
-        self.axis = axis
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        share = current_share()
-        return x if share is None else share.of(x, self.axis)
-
-    def extra_repr(self) -> str:
-        return f"axis={self.axis}"
-
-
-def shared_plan(plan: Plan, sharing: Sharing) -> tuple[Plan, Sharing]:
-    """The plan as each rank runs it.
-
-    A rank starts its backward pass not with ones but with its share of each loss, so that the gradients of all ranks add
-    up to those of the whole: losses become slots that a gradient from outside comes to.
-    """
-    axes = list(sharing.axes)
-    steps, cells, moved = [], list(plan.cells), {}
-    for trained in plan.trained:
-        slot = trained.slot
-        if slot is not None and axes[slot] is not None:
-            moved[slot] = len(cells)
-            steps.append(Step(Rows(axes[slot]), (slot,), (len(cells),), "rows"))  # type: ignore[arg-type]
-            axes.append(axes[slot])
-            axes[slot] = None
-            cells.append(cells[slot])
-    steps += [replace(step, sources=tuple(moved.get(s, s) for s in step.sources)) for step in plan.steps]
-    shared = replace(
-        plan,
-        cells=tuple(cells),
-        steps=tuple(steps),
-        losses=(),
-        injected=tuple(dict.fromkeys((*plan.losses, *plan.injected))),
-        readable=tuple(dict.fromkeys((*plan.readable, *plan.losses))),
-    )
-    return shared, replace(sharing, axes=tuple(axes))
 
 
 class SharedSession(Session):
@@ -130,44 +55,21 @@ class SharedSession(Session):
             self._undo = Undo(plan)  # on a GPU too: ranks that go on with different statistics are no longer one
         self._shares: dict[int, Share] = {}
         self._parts = [s for s in plan.injected if s in self._losses and self.shared.axes[s] == PART]
-        # On a device that is not waited for it has a place of its own, which recordings read.
-        recordable = shared.ranks.is_recordable
-        self._own_part: float | torch.Tensor = torch.ones((), device=plan.device) if recordable else 1.0
-        """Of the samples of all ranks, the part that this one was given, where each is given its own."""
-        self._upstream: dict[Share | None, dict[int, torch.Tensor]] = {}
+        self._own = OwnPart(plan, self.shared, losses, given)
         self.exchange = Exchange(
             shared.ranks,
             plan,
             self.shared.axes,
             () if shared.is_own else self.shared.outputs,
-            [s for s in plan.wanted if self._is_sent(s)],
+            [s for s in plan.wanted if self._own.is_sent(s)],
             self._parts,
-            self.lines(),
+            plan_lines(plan, self.shared, self._losses, self.updater),
             self._sums(),
         )
 
     def lines(self) -> list[str]:
-        """The plan in words that must be the same on every rank."""
-        plan, shared = self.plan, self.shared
-        lines = [f"shares: own {shared.is_own}, local batch norm {shared.is_local}, {shared.batch} samples"]
-        for slot, cell in enumerate(plan.cells):
-            lines.append(f"tensor {slot}: {list(cell.shape)} {cell.dtype}, samples along {shared.axes[slot]}")
-        for step in plan.steps:
-            what = " ".join(repr(step.module).split())
-            lines.append(f"layer {step.label!r}: {what} of {list(step.sources)} gives {list(step.results)}")
-        lines += [f"trains {list(t.cell.shape)} {t.cell.dtype}, updated {t.updated}" for t in plan.trained]
-        lines.append(f"losses {sorted(self._losses)}, given gradients {list(plan.injected)}")
-        lines.append(f"asked gradients {list(plan.wanted)}, outputs {list(shared.outputs)}")
-        lines.append(f"stops gradients at {sorted(plan.stopped)}")
-        lines.append("no optimizer" if self.updater is None else f"optimizer {type(self.updater.optimizer).__name__}")
-        return lines
-
-    def rule_lines(self) -> list[str]:
-        """The same of the optimizer, whose numbers a program may change on the way."""
-        if self.updater is None:
-            return []
-        rule, step = self.updater.optimizer, self.updater.step
-        return [f"the optimizer's settings {rule._configuration()}, step {step}: {rule._scalars(step)}"]
+        """Plan and optimizer in words that must be the same on every rank when they compile."""
+        return [*plan_lines(self.plan, self.shared, self._losses, self.updater), *rule_lines(self.updater)]
 
     def start_alike(self) -> None:
         """Give every rank the numbers of rank 0: parameters, statistics, optimizer state, and what dropout draws from."""
@@ -189,7 +91,7 @@ class SharedSession(Session):
         device = plan.device
         fed, constant = (
             [
-                self._cut(torch.zeros(c.shape, dtype=c.dtype, device=device), first + n, share)
+                self._own.cut(torch.zeros(c.shape, dtype=c.dtype, device=device), first + n, share)
                 for n, c in enumerate(cells)
             ]
             for first, cells in ((0, plan.cells[: plan.fed_count]), (plan.fed_count, plan.constants))
@@ -198,42 +100,18 @@ class SharedSession(Session):
         with sharing(share), undisturbed(plan, self._noise_states()), silently() as sums:
             gear.forward(fed, constant)
             gear.gradient(
-                [torch.zeros(self._shape(s, share), dtype=plan.cells[s].dtype, device=device) for s in plan.injected]
+                [
+                    torch.zeros(self._own.shape(s, share), dtype=plan.cells[s].dtype, device=device)
+                    for s in plan.injected
+                ]
             )
         return counts + sums[0], sums[1]
-
-    def _is_sent(self, slot: int) -> bool:
-        """Whether the ranks put the gradient of a slot together. Where each feeds its own samples, theirs are its own."""
-        axis = self.shared.axes[slot]
-        return axis is None or (axis != PART and not self.shared.is_own)
-
-    # This rank's part
-
-    def _shape(self, slot: int, share: Share) -> tuple[int, ...]:
-        """The shape of a slot's tensor where it holds this rank's samples."""
-        axis, shape = self.shared.axes[slot], self.plan.cells[slot].shape
-        return shape if axis is None or axis == PART else (*shape[:axis], share.count, *shape[axis + 1 :])
-
-    def _cut(self, value: torch.Tensor, slot: int, share: Share) -> torch.Tensor:
-        """This rank's rows of a value that holds the whole batch."""
-        axis = self.shared.axes[slot]
-        if axis is None or axis == PART or share.count == share.batch == value.shape[axis]:
-            return value
-        return share.of(value, axis).contiguous()
-
-    def _batch_of(self, feeds: Tensors) -> int:
-        for slot, feed in enumerate(feeds):
-            axis = self.shared.axes[slot]
-            if axis is not None:
-                # States of a recurrent layer, and masks, may hold more than the batch.
-                return min(feed.shape[axis], self.shared.batch)
-        return self.shared.batch
 
     def constants(self) -> list[torch.Tensor]:
         values, share = super().constants(), self._share
         if share is None:
             return values
-        return [self._cut(value, self.plan.fed_count + n, share) for n, value in enumerate(values)]
+        return [self._own.cut(value, self.plan.fed_count + n, share) for n, value in enumerate(values)]
 
     def prepare(self, mode: Mode) -> None:
         if mode is not Mode.train:
@@ -243,7 +121,9 @@ class SharedSession(Session):
             return  # linked graphs have not run yet
         self._share = share = self.shared.share(self.shared.batch)
         cells = self.plan.cells[: self.plan.fed_count]
-        feeds = [self._cut(torch.zeros(c.shape, dtype=c.dtype, device="cpu"), n, share) for n, c in enumerate(cells)]
+        feeds = [
+            self._own.cut(torch.zeros(c.shape, dtype=c.dtype, device="cpu"), n, share) for n, c in enumerate(cells)
+        ]
         with sharing(share):
             self.gear = self.prepared = self._gear(feeds, mode, whole=True, by_layer=False)
 
@@ -261,7 +141,7 @@ class SharedSession(Session):
             return Plain(self.plan, mode, "a batch size seen for the first time")
         device = self.plan.device
         injected = [
-            torch.zeros(self._shape(s, share), dtype=self.plan.cells[s].dtype, device=device)
+            torch.zeros(self._own.shape(s, share), dtype=self.plan.cells[s].dtype, device=device)
             for s in self.plan.injected
         ]
         self.exchange.opening = partial(self._begin, share)
@@ -280,28 +160,28 @@ class SharedSession(Session):
             super().forward(feeds, mode, whole, by_layer)
             return
         self.exchange.expect(Call.FORWARD if self.separate else Call.EXECUTE)
-        batch = self._batch_of(feeds)
+        batch = self._own.batch_of(feeds)
         share = self._shares.get(batch)
         if share is None:
             share = self._shares[batch] = self.shared.share(batch)
         self._share = share
-        own = [self._cut(feed, slot, share) for slot, feed in enumerate(feeds)]
+        own = [self._own.cut(feed, slot, share) for slot, feed in enumerate(feeds)]
         with self.shared.ranks.lock, sharing(share):
-            self._count(share)
+            self._own.count(share)
             super().forward(own, mode, whole, by_layer)
             if isinstance(self.gear, Captured):
                 count_sums(len(self.exchange.sums[0]), 0)
             if self.separate:
                 self._begin(share, self.values)
                 self.exchange.send_forward()
-                self._join(self._finish(), share)
+                self._join(self.exchange.finish(self.fail), share)
 
     def gradient(self, injected: Tensors) -> None:
         share = self._share
         assert share is not None
         if self.separate:
             self.exchange.expect(Call.GRADIENT)
-        upstream, exchange = self._upstream_of(share, injected), self.exchange
+        upstream, exchange = self._own.upstream(share, injected, self.gear), self.exchange
         with self.shared.ranks.lock, sharing(share):
             self._begin(share, self.values)
             super().gradient(upstream)
@@ -309,7 +189,7 @@ class SharedSession(Session):
                 exchange.was_replayed()
             elif not getattr(self.gear, "sends", False):
                 exchange.start_all(self.gradients)
-            totals = self._hear_late() if exchange.is_judged_late else self._finish(self.wanted)
+            totals = self._hear_late() if exchange.is_judged_late else exchange.finish(self.fail, self.wanted)
         found = zip(self.plan.wanted, self.wanted, strict=True)
         self.wanted = [None if g is None else self._whole_gradient(slot, g, share) for slot, g in found]
         self.gradients = exchange.reduced(self.gradients)
@@ -321,16 +201,16 @@ class SharedSession(Session):
         if not isinstance(self.gear, Captured):
             self.exchange.conclude()
         if self._undo is not None:
-            self.exchange.put_back(*self._undo.buffers())
+            self.exchange.late.put_back(*self._undo.buffers())
         self.exchange.judge_late()
-        return self.exchange.totals
+        return self.exchange.late.totals
 
     def update(self) -> None:
         updater = self.updater
         assert updater is not None
         is_recorded = isinstance(self.gear, Captured) and updater.optimizer._replayable
         if self.exchange.is_judged_late and not is_recorded:
-            self.exchange.unless_refused(updater.touched(), super().update)
+            self.exchange.late.unless_refused(updater.touched(), super().update)
         else:
             super().update()
 
@@ -339,17 +219,9 @@ class SharedSession(Session):
         if not values:
             return  # a forward pass is being recorded
         by_slot = dict(zip(self.plan.readable, values, strict=True))
-        parts = [(by_slot[s].reshape(()), self._weight(s, share)) for s in self._parts]
+        parts = [(by_slot[s].reshape(()), self._own.weight(s, share)) for s in self._parts]
         steps = 0 if self.updater is None else self.updater.step
         self.exchange.begin(share, steps, [by_slot[s] for s in self.exchange.outputs], parts)
-
-    def _finish(self, wanted: Sequence[torch.Tensor | None] = ()) -> list[float]:
-        """Hear the others. A step that one of them refused is taken by none."""
-        try:
-            return self.exchange.finish(wanted)
-        except MLCRefusal:
-            self.fail()
-            raise
 
     def stand_in(self, call: Call) -> bool:
         """This rank failed in a call that all make: take part in the rest of it, so that nobody waits, and say so.
@@ -389,7 +261,7 @@ class SharedSession(Session):
         axis = self.shared.axes[slot]
         if axis == PART:
             # Each rank started with its share of a mean; whoever asks for the gradient of the whole gets it undivided.
-            return torch.ones_like(own) if slot not in self.given else own / self._weight(slot, share)
+            return torch.ones_like(own) if slot not in self.given else own / self._own.weight(slot, share)
         if slot not in self.exchange.wanted:
             return own
         whole = self.exchange.whole("wanted", slot)
@@ -400,52 +272,3 @@ class SharedSession(Session):
             "a gradient that several ranks share is computed by all of them together; ask for it before the gradient "
             "phase, on every rank"
         )
-
-    # Weights at the roots
-
-    def _count(self, share: Share) -> None:
-        """Where each rank is given its own samples, they have to tell each other how many."""
-        if not share.is_own:
-            return
-        total = share.total(torch.full((1,), float(share.count), device=self.plan.device)).reshape(())
-        if isinstance(self._own_part, torch.Tensor):
-            torch.div(share.count, total, out=self._own_part)
-        else:
-            self._own_part = share.count / float(total)
-
-    def _weight(self, slot: int, share: Share) -> float | torch.Tensor:
-        """How much of the whole this rank's value of a slot is."""
-        if share.is_idle:
-            return 0.0
-        if self.shared.axes[slot] is None:  # all ranks compute it alike, and one counts
-            return 1.0 if share.ranks.rank == share.ranks.world - 1 else 0.0
-        if slot not in self.shared.means:
-            return 1.0
-        return self._own_part if share.is_own else share.count / share.batch
-
-    def _upstream_of(self, share: Share, given: Tensors) -> Tensors:
-        """What this rank's backward pass starts with: its share of each loss, and of each gradient from outside."""
-        key = None if share.is_own else share
-        known = self._upstream.get(key)
-        if known is None or key is None:
-            known = {slot: self._ones(slot, share) for slot in self.plan.injected}
-            if isinstance(self.gear, Captured):
-                # Once in the memory that the recording reads, they need not be copied there again.
-                copy_all(self.gear.injected, list(known.values()))
-                known = dict(zip(self.plan.injected, self.gear.injected, strict=True))
-            self._upstream[key] = known
-        if not given:
-            return list(known.values())
-        from_outside = dict(zip(self.given, given, strict=True))
-        upstream = []
-        for slot, own in known.items():
-            if slot in from_outside:
-                added = self._cut(from_outside[slot], slot, share).reshape(own.shape) * self._weight(slot, share)
-                own = own + added if slot in self._losses else added
-            upstream.append(own)
-        return upstream
-
-    def _ones(self, slot: int, share: Share) -> torch.Tensor:
-        cell = self.plan.cells[slot]
-        ones = torch.ones(self._shape(slot, share), dtype=cell.dtype, device=self.plan.device)
-        return ones * self._weight(slot, share)

@@ -11,7 +11,8 @@ from typing import Any
 
 from mlc_torch.engine.exchange import Call
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.shared_session import SharedSession, Sharing
+from mlc_torch.engine.shared_plan import Sharing
+from mlc_torch.engine.shared_session import SharedSession
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.nodes.feeding import Feed
 from mlc_torch.nodes.node import Node
@@ -75,7 +76,7 @@ def meeting(graph: DeclaringGraph, ranks: Ranks) -> Iterator[None]:
         yield
         session = graph._runs.sessions.get(Variant.whole)
         if isinstance(session, SharedSession):
-            lines = [*session.lines(), *session.rule_lines()]
+            lines = session.lines()
         else:
             lines = [f"not ready: {graph._missing() or 'nothing to differentiate'}"]
     except RanksLost:

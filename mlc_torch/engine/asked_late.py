@@ -1,0 +1,32 @@
+"""Results that nobody had asked for when a pass ran: it is run once more, on the same data and with the same dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from mlc_torch.engine.gear import Tensors
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.plain import Plain
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.undo import Kept, undisturbed
+
+
+def values_again(plan: Plan, kept: Kept, slots: Iterable[int]) -> dict[int, torch.Tensor]:
+    """The values of slots in a pass that was given what was ``kept``. No statistics move."""
+    plan = replace(plan, readable=tuple(dict.fromkeys(slots)))
+    mode = Mode.infer if kept.mode is Mode.infer else Mode.train_without_gradient
+    with undisturbed(plan, kept.noise):
+        found = Plain(plan, mode).forward(kept.feeds, kept.constants)
+    return dict(zip(plan.readable, found, strict=True))
+
+
+def gradients_again(plan: Plan, kept: Kept, injected: Tensors) -> Sequence[torch.Tensor | None]:
+    """The gradients that ``plan`` wants, likewise."""
+    gear = Plain(plan, Mode.train)
+    with undisturbed(plan, kept.noise):
+        gear.forward(kept.feeds, kept.constants)
+        _, wanted = gear.gradient(injected)
+    return wanted

@@ -1,0 +1,73 @@
+"""Tensors that processes send each other side by side, and which gradients travel together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+import torch
+
+from mlc_torch.engine.plan import Plan
+
+BUCKET = 8 << 20
+"""Bytes: large enough for the line to be busy, small enough for the first bucket to leave early."""
+
+Pieces = dict[Hashable, tuple[Sequence[int], torch.dtype]]
+
+
+class Message:
+    """Tensors side by side, those of one type in one piece of memory, added up over the ranks in one go.
+
+    Float32 is sent last, and before it, where there is one, lies the table.
+    """
+
+    def __init__(
+        self,
+        pieces: Pieces,
+        rows: int,
+        columns: int,
+        device: torch.device,
+    ) -> None:
+        self.views: dict[Hashable, torch.Tensor] = {}
+        self.flats: list[torch.Tensor] = []
+        types = [*({d for _, d in pieces.values()} - {torch.float32}), torch.float32]
+        for dtype in sorted(types[:-1], key=str) + types[-1:]:
+            own = {key: shape for key, (shape, d) in pieces.items() if d == dtype}
+            head = rows * columns if dtype == torch.float32 else 0
+            # Truth values are added up as bytes: one rank at most sends a true one for each place.
+            held = torch.uint8 if dtype == torch.bool else dtype
+            flat = torch.zeros(head + sum(map(math.prod, own.values())), dtype=held, device=device)
+            if not flat.numel():
+                continue
+            self.flats.append(flat)
+            start = head
+            for key, shape in own.items():
+                size = math.prod(shape)
+                self.views[key] = flat[start : start + size].view(tuple(shape)).view(dtype)
+                start += size
+        self.table = self.flats[-1][: rows * columns].view(rows, columns) if rows * columns else torch.empty(0)
+
+    def silence(self) -> None:
+        for flat in self.flats:
+            flat.zero_()
+
+
+def grouped(plan: Plan, limit: int) -> list[list[int]]:
+    """The trained tensors in the order in which the backward pass comes to them, the last first.
+
+    What is not float32 waits for the last group: there each type is sent by itself anyway.
+    """
+    groups: list[list[int]] = [[]]
+    size, others = 0, []
+    for index in reversed(range(len(plan.trained))):
+        cell = plan.trained[index].cell
+        if cell.dtype != torch.float32:
+            others.append(index)
+            continue
+        if size and size + cell.nbytes > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(index)
+        size += cell.nbytes
+    groups[-1] += others
+    return groups

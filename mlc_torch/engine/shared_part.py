@@ -1,0 +1,101 @@
+"""One rank's part of a shared plan: which rows of each tensor are its own, and how much of each loss they make up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.shared_plan import Sharing
+from mlc_torch.layers.sharing import PART, Share
+from mlc_torch.torch_private import copy_all
+
+
+class OwnPart:
+    """``losses`` and ``given`` are slots of the plan that the program compiled, where each loss still starts by itself."""
+
+    def __init__(self, plan: Plan, shared: Sharing, losses: Sequence[int], given: Sequence[int]) -> None:
+        self._plan, self._shared = plan, shared
+        self._losses, self._given = frozenset(losses), given
+        # On a device that is not waited for it has a place of its own, which recordings read.
+        recordable = shared.ranks.is_recordable
+        self._own_part: float | torch.Tensor = torch.ones((), device=plan.device) if recordable else 1.0
+        """Of the samples of all ranks, the part that this one was given, where each is given its own."""
+        self._upstream: dict[Share | None, dict[int, torch.Tensor]] = {}
+
+    def is_sent(self, slot: int) -> bool:
+        """Whether the ranks put the gradient of a slot together. Where each feeds its own samples, theirs are its own."""
+        axis = self._shared.axes[slot]
+        return axis is None or (axis != PART and not self._shared.is_own)
+
+    def shape(self, slot: int, share: Share) -> tuple[int, ...]:
+        """The shape of a slot's tensor where it holds this rank's samples."""
+        axis, shape = self._shared.axes[slot], self._plan.cells[slot].shape
+        return shape if axis is None or axis == PART else (*shape[:axis], share.count, *shape[axis + 1 :])
+
+    def cut(self, value: torch.Tensor, slot: int, share: Share) -> torch.Tensor:
+        """This rank's rows of a value that holds the whole batch."""
+        axis = self._shared.axes[slot]
+        if axis is None or axis == PART or share.count == share.batch == value.shape[axis]:
+            return value
+        return share.of(value, axis).contiguous()
+
+    def batch_of(self, feeds: Tensors) -> int:
+        for slot, feed in enumerate(feeds):
+            axis = self._shared.axes[slot]
+            if axis is not None:
+                # States of a recurrent layer, and masks, may hold more than the batch.
+                return min(feed.shape[axis], self._shared.batch)
+        return self._shared.batch
+
+    # Weights at the roots
+
+    def count(self, share: Share) -> None:
+        """Where each rank is given its own samples, they have to tell each other how many."""
+        if not share.is_own:
+            return
+        total = share.total(torch.full((1,), float(share.count), device=self._plan.device)).reshape(())
+        if isinstance(self._own_part, torch.Tensor):
+            torch.div(share.count, total, out=self._own_part)
+        else:
+            self._own_part = share.count / float(total)
+
+    def weight(self, slot: int, share: Share) -> float | torch.Tensor:
+        """How much of the whole this rank's value of a slot is."""
+        if share.is_idle:
+            return 0.0
+        if self._shared.axes[slot] is None:  # all ranks compute it alike, and one counts
+            return 1.0 if share.ranks.rank == share.ranks.world - 1 else 0.0
+        if slot not in self._shared.means:
+            return 1.0
+        return self._own_part if share.is_own else share.count / share.batch
+
+    def upstream(self, share: Share, given: Tensors, gear: Gear | None) -> Tensors:
+        """What this rank's backward pass starts with: its share of each loss, and of each gradient from outside."""
+        key = None if share.is_own else share
+        known = self._upstream.get(key)
+        if known is None or key is None:
+            known = {slot: self._ones(slot, share) for slot in self._plan.injected}
+            if isinstance(gear, Captured):
+                # Once in the memory that the recording reads, they need not be copied there again.
+                copy_all(gear.injected, list(known.values()))
+                known = dict(zip(self._plan.injected, gear.injected, strict=True))
+            self._upstream[key] = known
+        if not given:
+            return list(known.values())
+        from_outside = dict(zip(self._given, given, strict=True))
+        upstream = []
+        for slot, own in known.items():
+            if slot in from_outside:
+                added = self.cut(from_outside[slot], slot, share).reshape(own.shape) * self.weight(slot, share)
+                own = own + added if slot in self._losses else added
+            upstream.append(own)
+        return upstream
+
+    def _ones(self, slot: int, share: Share) -> torch.Tensor:
+        cell = self._plan.cells[slot]
+        ones = torch.ones(self.shape(slot, share), dtype=cell.dtype, device=self._plan.device)
+        return ones * self.weight(slot, share)
