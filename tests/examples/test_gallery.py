@@ -67,4 +67,6 @@ def test_jupyter_runs_it(notebook):
     from nbclient import NotebookClient
 
     read = nbformat.read(notebook, as_version=4)
-    NotebookClient(read, km=AsyncKernelManager(kernel_name="python3", transport="ipc"), timeout=300).execute()
+    manager = AsyncKernelManager(kernel_name="python3", transport="ipc")
+    # nbclient stops only kernels of its own unless it is told to.
+    NotebookClient(read, km=manager, timeout=300).execute(cleanup_kc=True)
