@@ -177,6 +177,7 @@ any_autocast = getattr(
     torch._C, "_is_any_autocast_enabled", lambda: any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
 )
 function_modes = torch._C._len_torch_function_stack
+records_gradients = torch.is_grad_enabled
 dispatch_modes = torch._C._len_torch_dispatch_stack
 transformations = torch._C._functorch.peek_interpreter_stack
 
@@ -185,6 +186,24 @@ def is_disturbed() -> bool:
     """Whether one of torch's contexts that would change what a graph computes is around the caller."""
     surrounded = inference_mode() or any_autocast() or function_modes() or dispatch_modes()
     return bool(surrounded) or transformations() is not None
+
+
+Ambience = tuple[int, int, bool]
+"""How many modes surround the caller, and whether autograd records."""
+
+
+def ambience() -> Ambience:
+    return dispatch_modes(), function_modes(), torch.is_grad_enabled()
+
+
+def restore_ambience(before: Ambience) -> None:
+    """Take away what a Ctrl-C left behind that struck between a ``with`` block and the ``__exit__`` that ends it."""
+    dispatch, function, grad = before
+    while dispatch_modes() > dispatch:
+        torch._C._pop_torch_dispatch_stack(None)
+    while function_modes() > function:
+        torch._C._pop_torch_function_stack()
+    torch._C._set_grad_enabled(grad)
 
 
 def transformation() -> str | None:

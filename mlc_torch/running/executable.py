@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -24,9 +24,10 @@ from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.running.state import Compiled, Variant
 from mlc_torch.spelling import declare
-from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
+from mlc_torch.torch_private import ambience, restore_ambience
 
 if TYPE_CHECKING:
     from mlc_torch.ranks import Ranks
@@ -55,30 +56,45 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             if self._compiled is None:
                 refuse("the device is nil, and the graph has not been compiled before")
             device = self._device
-        with self._meeting(device), self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
-            there = DeclaringGraph._all_nodes(self)
-            nodes = self._nodes_to_run(there)
-            if not nodes:
-                refuse("the graph has no layers")
-            for node in nodes:
-                check(node)
-            for name, tensor in (inputTensors or {}).items():
-                if name in (inputTensorsData or {}):
-                    tensor._cell.upload(inputTensorsData[name], device)
-            for layer in unique_layers(nodes):
-                for cell in own_states(layer):
-                    cell.place(device, writable=True)
-                layer._compiled_for(device)
-            for graph in (self, *self._graphObjects):
-                graph._compiled_for(device)
-            self._compiled = Compiled(there, options, use_inductor)
-            self._take_up(device)
-            self._runs.warned.clear()
-            self._runs.looked = False
-            self._changed()
-            if self._missing() is None:
-                self._session(Variant.whole)
+        before = ambience()
+        try:
+            with self._meeting(device), self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
+                self._compile_for(device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
+        except BaseException:  # Ctrl-C too
+            restore_ambience(before)
+            raise
         return True
+
+    def _compile_for(
+        self,
+        device: MLCDevice,
+        options: Compile,
+        use_inductor: bool,
+        tensors: Mapping[str, MLCTensor],
+        given: Mapping[str, MLCTensorData],
+    ) -> None:
+        there = DeclaringGraph._all_nodes(self)
+        nodes = self._nodes_to_run(there)
+        if not nodes:
+            refuse("the graph has no layers")
+        for node in nodes:
+            check(node)
+        for name, tensor in tensors.items():
+            if name in given:
+                tensor._cell.upload(given[name], device)
+        for layer in unique_layers(nodes):
+            for cell in own_states(layer):
+                cell.place(device, writable=True)
+            layer._compiled_for(device)
+        for graph in (self, *self._graphObjects):
+            graph._compiled_for(device)
+        self._compiled = Compiled(there, options, use_inductor)
+        self._take_up(device)
+        self._runs.warned.clear()
+        self._runs.looked = False
+        self._changed()
+        if self._missing() is None:
+            self._session(Variant.whole)
 
     def _meeting(self, device: MLCDevice) -> AbstractContextManager[None]:
         """Around a compile: where several processes compile together, they see to it that all do the same."""

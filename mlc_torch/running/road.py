@@ -28,6 +28,8 @@ from mlc_torch.torch_private import (
     function_modes,
     inference_mode,
     lacks_memory,
+    records_gradients,
+    restore_ambience,
     transformations,
 )
 
@@ -93,8 +95,9 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
     clock = Clock(place) if request.options & PROFILING else None
     if device is not None and device._is_shared:
         work = graph._together(work)
+    before = (dispatch_modes(), function_modes(), records_gradients())
     try:
-        if inference_mode() or any_autocast() or function_modes() or dispatch_modes() or transformations() is not None:
+        if before[0] or before[1] or inference_mode() or any_autocast() or transformations() is not None:
             with undisturbed(place):
                 result, targets = work(graph, request)
         else:
@@ -102,6 +105,7 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
     except MLCRefusal:
         raise
     except BaseException:  # Ctrl-C too: the graph answers afterwards
+        restore_ambience(before)
         graph._broke_off()
         raise
     if clock is not None:
