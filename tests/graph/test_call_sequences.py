@@ -310,8 +310,10 @@ class Calls(RuleBasedStateMachine):
         else:
             assert self.training.bindAndWriteData(given, forInputs=tensors, to=CPU, synchronous=True)
         for name, new in (("x", x), ("t", t)):
+            whole = name == "x" and self.shared is not None  # as weights of a layer it is bound whole
+            read = BATCH if whole else count
             old = self.bound.get(name, np.zeros_like(new)).copy()
-            old[:count] = new[:count]
+            old[:read] = new[:read]
             self.bound[name] = old
         if self.shared is not None:
             self.check_shared()  # as weights the tensor lies in the caller's memory
