@@ -197,13 +197,20 @@ def ambience() -> Ambience:
 
 
 def restore_ambience(before: Ambience) -> None:
-    """Take away what a Ctrl-C left behind that struck between a ``with`` block and the ``__exit__`` that ends it."""
+    """Take away what a Ctrl-C left behind that struck between a ``with`` block and the ``__exit__`` that ends it.
+
+    Only modes of ours and of torch's: one that the program has entered meanwhile is the program's to end.
+    """
     dispatch, function, grad = before
-    while dispatch_modes() > dispatch:
+    while dispatch_modes() > dispatch and _is_internal(torch._C._get_dispatch_stack_at(dispatch_modes() - 1)):
         torch._C._pop_torch_dispatch_stack(None)
-    while function_modes() > function:
+    while function_modes() > function and _is_internal(torch._C._get_function_stack_at(function_modes() - 1)):
         torch._C._pop_torch_function_stack()
     torch._C._set_grad_enabled(grad)
+
+
+def _is_internal(mode: object) -> bool:
+    return type(mode).__module__.partition(".")[0] in ("mlc_torch", "torch")
 
 
 def transformation() -> str | None:

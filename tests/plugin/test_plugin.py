@@ -201,7 +201,7 @@ def test_strict_everywhere(project):
 
 def test_strict_by_the_ini_file(project, monkeypatch):
     monkeypatch.setenv("MLC_TORCH_STRICT", "0")
-    project.makeini("[pytest]\nmlc_strict = true\naddopts = -p no:cacheprovider")
+    project.makeini("[pytest]\nmlc_strict = true\naddopts = -p no:cacheprovider -p no:benchmark")
     run(project, REFUSED).assert_outcomes(passed=1, failed=2)
     assert os.environ["MLC_TORCH_STRICT"] == "0"
 
