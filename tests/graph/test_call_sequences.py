@@ -410,14 +410,16 @@ class Calls(RuleBasedStateMachine):
         self.held = self.training.resultTensors(for_=self.layers[0])
 
     @precondition(lambda self: self.shared is None and "x" in self.bound)
-    @rule()
-    def share(self) -> None:
-        """The input becomes the weights of a layer in another graph, and is bound again later."""
+    @rule(seed=SEEDS)
+    def share(self, seed: int) -> None:
+        """After a run, the input becomes the weights of a layer in another graph, and is bound again."""
+        self.execute(seed, BATCH, Style(False, False, False, [], False))
         graph, source = MLCGraph(), MLCTensor(shape=[1, INPUTS])
         result = graph.node(dense(self.x, INPUTS, BATCH), source=source)
         inference = MLCInferenceGraph(graphObjects=[graph])
         assert inference.addInputs({"s": source}) and inference.compile(options=[], device=CPU)
         self.shared = (inference, result)
+        self.bind(seed, 0, False)
 
     def check_shared(self) -> None:
         assert self.shared is not None
