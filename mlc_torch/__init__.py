@@ -9,27 +9,28 @@ import importlib
 _collects = gc.isenabled()
 gc.disable()
 
-from mlc_torch.descriptors import *  # noqa: F403
-from mlc_torch.device import MLCDevice, MLCPlatform
-from mlc_torch.enums import *  # noqa: F403
-from mlc_torch.graph import MLCGraph
-from mlc_torch.layers import *  # noqa: F403
-from mlc_torch.optimizers import *  # noqa: F403
-from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, RanksLost, last_refusal, strict, unwrap
-from mlc_torch.running import MLCInferenceGraph, MLCTrainingGraph
-from mlc_torch.running.completion import MLCGraphCompletionHandler
-from mlc_torch.spelling import CLASSES
-from mlc_torch.spelling import MLCObject as _Object
-from mlc_torch.tensor import (
-    MLCTensor,
-    MLCTensorData,
-    MLCTensorDescriptor,
-    MLCTensorOptimizerDeviceData,
-    MLCTensorParameter,
-)
-
-if _collects:
-    gc.enable()
+try:
+    from mlc_torch.descriptors import *  # noqa: F403
+    from mlc_torch.device import MLCDevice, MLCPlatform
+    from mlc_torch.enums import *  # noqa: F403
+    from mlc_torch.graph import MLCGraph
+    from mlc_torch.layers import *  # noqa: F403
+    from mlc_torch.optimizers import *  # noqa: F403
+    from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, RanksLost, last_refusal, strict, unwrap
+    from mlc_torch.running import MLCInferenceGraph, MLCTrainingGraph
+    from mlc_torch.running.completion import MLCGraphCompletionHandler
+    from mlc_torch.spelling import CLASSES
+    from mlc_torch.spelling import MLCObject as _Object
+    from mlc_torch.tensor import (
+        MLCTensor,
+        MLCTensorData,
+        MLCTensorDescriptor,
+        MLCTensorOptimizerDeviceData,
+        MLCTensorParameter,
+    )
+finally:  # also where an import fails
+    if _collects:
+        gc.enable()
 
 __version__ = "0.1.0"
 
