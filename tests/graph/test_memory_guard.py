@@ -175,5 +175,6 @@ def test_the_machine_s_own_number(tmp_path):
     file = tmp_path / "meminfo"
     file.write_text("MemTotal: 1000 kB\nMemAvailable:    500 kB\n")
     assert memory_guard._machine_bytes(file) == 512000
-    assert memory_guard._machine_bytes(tmp_path / "none") > 2**20
-    assert 2**20 < available_bytes() <= memory_guard._machine_bytes()
+    # What is free changes between two looks; the machine's size does not, and is what counts where nothing says more.
+    size = memory_guard._machine_bytes(tmp_path / "none")
+    assert 2**20 < available_bytes() < size
