@@ -7,7 +7,7 @@ fresh          the caller's array is wrapped anew for each call
 handler        fresh, and the result (or the loss) is looked at: a completion handler there, ``.numpy()`` here
 copied         fresh, and the result is copied out
 outputs        fresh, and the result goes into the caller's array
-async          fresh, awaited inside an event loop
+async          fresh, awaited while the event loop goes on: the Async form there, ``asyncio.to_thread`` here
 selectors      fresh, in the Objective-C spelling, with a handler that looks at the result
 short          the last, smaller batch of an epoch
 user gradient  phases, with a gradient that the program brings
@@ -152,12 +152,9 @@ class HandWritten:
                 self.step(number)
             return
 
-        async def one(number: int) -> Any:
-            return self._infer(number)
-
         async def all_() -> None:
             for number in range(steps):
-                await one(number)
+                await asyncio.to_thread(self._infer, number)
 
         asyncio.run(all_())
 

@@ -67,13 +67,16 @@ class Session:
         self._fast: dict[tuple[Mode, Any], Gear] = {}
         self._whole: dict[Mode, Gear] = {}
         """Those of ``_fast`` for the declared shapes."""
+        self.fitting: Gear | None = None
+        """A gear of which is known that what it computes has the declared shapes."""
         self._has_constants = plan.constant_count > 0
         self._never_fast = always_plain is not None or bool(plan.hooks)
         self._slow: dict[tuple[Mode, bool], Plain] = {}
         self._seen: set[Any] = set()
         self._parameters = plan.parameters if plan.differentiates else ()
         self._noises = [noise for step in plan.steps for noise in step.noises]
-        self._copies: Tensors | None = None
+        self._inferred: Kept | None = None
+        """What the last whole batch of an inference was given: each one is copied into the same memory."""
         size = sum(c.nbytes for c in plan.cells[: plan.fed_count])
         self._keeps_inferred = math.inf if size <= _SMALL else _FIRST_RUNS if size <= _LARGE else 0
         """How many inferences are still to come whose inputs are kept."""
@@ -214,31 +217,41 @@ class Session:
         gear = self._whole.get(mode) if whole and not by_layer and not hooked else None
         if gear is None:
             gear = self._gear(feeds, mode, whole, by_layer)
-        if self.phase is not _IDLE or self.kept is not None:
+        if self.phase is not _IDLE:
             self._forget()
-        self.gear, self.values = gear, ()
+        self.gear, self.values, self.kept = gear, (), None
         if mode is _INFER:
             if self._keeps_inferred > 0:
                 self._keeps_inferred -= 1
-                self.kept = Kept(self._copied(feeds, whole), constants, [], mode)
+                own = self._inferred if whole else None
+                if own is None:
+                    own = self._keep_copies(feeds, constants, whole)
+                else:
+                    for copy, feed in zip(own.feeds, feeds):  # noqa: B905 - one for each, and strict takes its time
+                        copy.copy_(feed)
+                self.kept = own
         elif self._undo is not None:
             self._undo.keep(self._noise_states(), self._step())
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
         self.values = gear.forward(feeds, constants)
+        if whole and self.fitting is not gear:
+            self._look_at_shapes(gear)
         if mode is _TRAIN:
             self.phase = Phase.forward
 
-    def _copied(self, feeds: Tensors, whole: bool) -> Tensors:
+    def _keep_copies(self, feeds: Tensors, constants: Tensors, whole: bool) -> Kept:
         """The feeds in memory of our own, since the program may write into its arrays before it asks for a result."""
-        if not whole:
-            return [f.clone() for f in feeds]
-        if self._copies is None:
-            self._copies = [f.clone() for f in feeds]
-        else:
-            for copy, feed in zip(self._copies, feeds, strict=True):
-                copy.copy_(feed)
-        return self._copies
+        kept = Kept([f.clone() for f in feeds], constants, [], Mode.infer)
+        if whole and not constants:
+            self._inferred = kept
+        return kept
+
+    def _look_at_shapes(self, gear: Gear) -> None:
+        """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""
+        made = zip(self.readable, self.values, strict=True)
+        if gear in self._whole.values() and not self._has_constants and all(v.shape == c.shape for c, v in made):
+            self.fitting = gear
 
     def gradient(self, injected: Tensors) -> None:
         assert self.gear is not None

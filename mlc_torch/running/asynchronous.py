@@ -17,8 +17,8 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
     def handler(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
         answers.append((result, seconds))
 
-    options = request.options | PROFILING | SYNCHRONOUS
-    measured = request._replace(options=options, handler=handler, keeps_result=True)
+    member, options, _, batch_size, data, outputs, _ = request
+    measured = Request(member, options | PROFILING | SYNCHRONOUS, handler, batch_size, data, outputs, keeps_result=True)
     try:
         await asyncio.to_thread(travel, graph, measured, work)
     except MLCRefusal as why:

@@ -18,10 +18,11 @@ from mlc_torch.tensor import TensorState
 
 def publish(session: Session, device: MLCDevice) -> TensorState:
     """Give the readable tensors their values; gives the one that the handler gets."""
-    values = session.values
+    values, fits = session.values, session.gear is session.fitting
     for number, cell in enumerate(session.readable):
         value = values[number]
-        cell.publish(value if value.shape == cell.shape else into_full(cell, value, cell.value), device)
+        # Asking a tensor for its shape takes longer than all the rest here.
+        cell.publish(value if fits or value.shape == cell.shape else into_full(cell, value, cell.value), device)
     return session.result
 
 

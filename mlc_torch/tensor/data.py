@@ -58,14 +58,16 @@ class MLCTensorData(MLCObject):
     def _create(cls, bytes, length, deallocator=None):
         """The first ``length`` bytes of a buffer. A deallocator is called once, when the memory is no longer used."""
         view, element = seen_as_bytes(bytes)
-        if length < 0:
-            refuse(f"length must not be negative, got {length}")
         if length != view.nbytes:
+            if length < 0:
+                refuse(f"length must not be negative, got {length}")
             if length > view.nbytes:
                 refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
             view = view[:length]
         made: MLCTensorData = object.__new__(cls)  # type: ignore[arg-type]  # declared on the class, called with it
-        made.__dict__.update(_bytes=view, _length=length, _owner=bytes, _element=element, _views={})
+        fields = made.__dict__
+        fields["_bytes"], fields["_length"], fields["_owner"] = view, length, bytes
+        fields["_element"], fields["_views"] = element, {}
         if deallocator is not None:
             weakref.finalize(made, deallocator, bytes, length)
         return made
@@ -141,10 +143,14 @@ class MLCTensorData(MLCObject):
 
 def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
     """A buffer as contiguous bytes, and what it says its elements are; what has no bytes in place is refused."""
-    if isinstance(memory, torch.Tensor):
+    kind = type(memory)
+    if kind is not np.ndarray and isinstance(memory, torch.Tensor):
         return _tensor_bytes(memory), memory.dtype
     try:
         view = memoryview(memory)
+        element = (view.format, view.itemsize)
+        if element in _SAME and view.c_contiguous and view.nbytes:
+            return view.cast("B"), element  # nearly always; the rest is for what is rare
     except TypeError:
         raise TypeError(
             "expected a buffer (NumPy array, torch CPU tensor, bytes, bytearray or memoryview), "
@@ -158,7 +164,6 @@ def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
         refuse("the buffer holds Python objects, whose bytes are addresses; pass an array of numbers")
     if not view.c_contiguous:
         refuse("the buffer is an array that is not contiguous; pass numpy.ascontiguousarray(array)")
-    element = (format_, view.itemsize)
     if not view.nbytes:
         return memoryview(b""), element
     try:
