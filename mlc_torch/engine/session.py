@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,17 +15,11 @@ from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.undo import Kept, NoiseStates, Undo
+from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, noise_states
 from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.state import TensorState, changes
 
-_SMALL, _LARGE = 16 << 10, 1 << 20
-_FIRST_RUNS = 8
-"""Bytes of inputs that every inference keeps a copy of, for results that somebody asks for later, and that the first ones do.
-
-Who looks into a network does so after its first runs; a copy of much data in every run would be felt.
-"""
 _INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
 
 
@@ -78,7 +71,7 @@ class Session:
         self._inferred: Kept | None = None
         """What the last whole batch of an inference was given: each one is copied into the same memory."""
         size = sum(c.nbytes for c in plan.cells[: plan.fed_count])
-        self._keeps_inferred = math.inf if size <= _SMALL else _FIRST_RUNS if size <= _LARGE else 0
+        self._keeps_inferred = inferences_kept(size)
         """How many inferences are still to come whose inputs are kept."""
         modules = [m for root in plan.modules for m in root.modules()]
         count = 4 if plan.differentiates else 2  # without a gradient the others are never called
@@ -225,7 +218,8 @@ class Session:
                 self._keeps_inferred -= 1
                 own = self._inferred if whole else None
                 if own is None:
-                    own = self._keep_copies(feeds, constants, whole)
+                    own = Kept([f.clone() for f in feeds], constants, [], mode)
+                    self._inferred = own if whole and not constants else None
                 else:
                     for copy, feed in zip(own.feeds, feeds):  # noqa: B905 - one for each, and strict takes its time
                         copy.copy_(feed)
@@ -239,13 +233,6 @@ class Session:
             self._look_at_shapes(gear)
         if mode is _TRAIN:
             self.phase = Phase.forward
-
-    def _keep_copies(self, feeds: Tensors, constants: Tensors, whole: bool) -> Kept:
-        """The feeds in memory of our own, since the program may write into its arrays before it asks for a result."""
-        kept = Kept([f.clone() for f in feeds], constants, [], Mode.infer)
-        if whole and not constants:
-            self._inferred = kept
-        return kept
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""
@@ -324,7 +311,4 @@ class Session:
         self.plan = plan
 
     def _noise_states(self) -> NoiseStates:
-        if not self._noises:
-            return []
-        streams = {id(s): s for noise in self._noises for s in [noise.stream(self.plan.device)]}
-        return [(stream, stream.get_state()) for stream in streams.values()]
+        return noise_states(self._noises, self.plan.device) if self._noises else []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import torch
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
+from mlc_torch.layers.noise import Noise
 from mlc_torch.torch_private import copy_all
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
@@ -24,6 +26,25 @@ class Kept(NamedTuple):
     constants: Tensors
     noise: NoiseStates
     mode: Mode
+
+
+_SMALL, _LARGE = 16 << 10, 1 << 20
+_FIRST_RUNS = 8
+
+
+def inferences_kept(size: int) -> float:
+    """How many inferences keep a copy of ``size`` bytes of inputs, for results that somebody asks for later.
+
+    The program may write into its arrays before it asks. Who looks into a network does so after its first runs, and a
+    copy of much data in every run would be felt: so all of them for little data, else the first ones.
+    """
+    return math.inf if size <= _SMALL else _FIRST_RUNS if size <= _LARGE else 0
+
+
+def noise_states(noises: Iterable[Noise], device: torch.device) -> NoiseStates:
+    """Where the random streams stand that these draw from, each stream once."""
+    streams = {id(s): s for noise in noises for s in [noise.stream(device)]}
+    return [(stream, stream.get_state()) for stream in streams.values()]
 
 
 class Undo:
