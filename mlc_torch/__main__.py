@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import platform
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,8 @@ class _Version(argparse.Action):
 
         import mlc_torch
 
-        sys.stdout.write(f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}\n")
+        python = platform.python_version()
+        sys.stdout.write(f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}, Python {python}\n")
         parser.exit()
 
 
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that ``arguments`` name and give its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="mlc-torch", description="Apple's ML Compute, computed by PyTorch.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of mlc_torch and torch")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of mlc_torch, torch and Python")
     choices = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     names = [found.name for found in pkgutil.iter_modules(commands.__path__)]
     more: list[str] | None = None

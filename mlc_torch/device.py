@@ -90,6 +90,9 @@ def _best_gpu() -> torch.device:
     return gpus[0]
 
 
+_BY_NAME = {"cpu": " (MLCDevice.cpu())", **dict.fromkeys(("gpu", "cuda", "mps"), " (MLCDevice.gpu())")}
+
+
 class MLCDevice(MLCObject):
     """A device that graphs are compiled for: the CPU, or a GPU that PyTorch can use (CUDA, else MPS)."""
 
@@ -101,6 +104,14 @@ class MLCDevice(MLCObject):
     _is_shared = False
     _feeds_own_share = False
     _synchronizes_batch_norm = True
+
+    @staticmethod
+    def _meant_by(value: object) -> str:
+        """The end of an error message: how a device is made of what was given in its place."""
+        name = str(value).partition(":")[0].lower()
+        if isinstance(value, MLCDeviceType):
+            return f" (MLCDevice(type={value!r}))"
+        return _BY_NAME.get(name, "")
 
     @property
     def feeds_own_share(self) -> bool:

@@ -7,16 +7,18 @@ strings that stand beside them (evidence.md, section I).
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import CLASSES, YX
 from mlc_torch.spelling.arguments import describe, to_bool, to_int
-from mlc_torch.spelling.closest import hint
+from mlc_torch.spelling.closest import hint, hint_or_all, near_miss
 
 _MISSING: Any = object()
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _EnumType(enum.EnumType):
@@ -54,7 +56,15 @@ class _EnumType(enum.EnumType):
 
 
 def _hint(cls: Any, name: str) -> str:
-    return hint(name, cls.__dict__.get("_member_map_", ()))
+    return hint_or_all(name, cls.__dict__.get("_member_map_", ()))
+
+
+def _expected(cls: Any, cases: Sequence[str], value: Any) -> TypeError:
+    """What was expected where a value is no case: the case of that name where one is, as for ``"float32"``."""
+    name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
+    meant = near_miss(name, cases)
+    listed = f"{cls.__name__} ({', '.join(cases)})" if isinstance(value, str) else cls.__name__
+    return TypeError(f"{cls.__name__}.{meant}" if meant is not None else listed)
 
 
 class _Fixed:
@@ -94,7 +104,7 @@ class MLCEnum(_Fixed, enum.IntEnum, metaclass=_EnumType):
         if isinstance(value, cls):
             return value
         if isinstance(value, (enum.Enum, bool)) or not isinstance(value, Integral):
-            raise TypeError(cls.__name__)
+            raise _expected(cls, list(cls.__members__), value)
         if value not in cls._value2member_map_:
             refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
         return cls(int(value))
@@ -364,9 +374,25 @@ class MLCGradientClippingType(_Described):
     byGlobalNorm = 2
 
 
+def _labelled(example: str, required: Sequence[str] = (), optional: Sequence[str] = ()) -> Callable[[F], F]:
+    """Marks a case that takes values by their labels: a call without them is told how it is written."""
+
+    def mark(function: F) -> F:
+        @functools.wraps(function)
+        def call(owner: Any, *unlabelled: Any, **labels: Any) -> Any:
+            if unlabelled or not {*required} <= labels.keys() <= {*required, *optional}:
+                raise TypeError(f"{example.partition('(')[0]} takes its values by their labels: {example}")
+            return function(owner, **labels)
+
+        return call  # type: ignore[return-value]
+
+    return mark
+
+
 class _PayloadType(type):
     def __getattr__(cls: Any, name: str) -> Any:
-        raise AttributeError(f"{cls.__name__} has no case {name!r}{hint(name, cls.__dict__.get('cases', {}).values())}")
+        cases = cls.__dict__.get("cases", {}).values()
+        raise AttributeError(f"{cls.__name__} has no case {name!r}{hint_or_all(name, cases)}")
 
 
 class _PayloadEnum(metaclass=_PayloadType):
@@ -403,7 +429,7 @@ class _PayloadEnum(metaclass=_PayloadType):
         if isinstance(value, cls):
             return value
         if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral):
-            raise TypeError(cls.__name__)
+            raise _expected(cls, list(cls.cases.values()), value)
         if value not in cls.cases:
             refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cls.cases.items())}")
         return cls(int(value))
@@ -445,6 +471,7 @@ class MLCPaddingPolicy(_PayloadEnum):
         super().__init__(raw, YX(*payload) if payload is not None else YX(0, 0) if raw == 2 else None)
 
     @classmethod
+    @_labelled("MLCPaddingPolicy.sized(y=1, x=1)", required=("y", "x"))
     def sized(cls, *, y: int, x: int) -> MLCPaddingPolicy:
         sizes = (_whole(f"MLCPaddingPolicy.sized: argument {name!r}", n) for name, n in (("y", y), ("x", x)))
         return cls(2, tuple(sizes))
@@ -478,6 +505,7 @@ class MLCPoolingType(_PayloadEnum):
     def countIncludesPadding(self) -> bool:
         return bool(self.payload)
 
+    @_labelled("MLCPoolingType.average(countIncludesPadding=True)", optional=("countIncludesPadding",))
     def __call__(self, *, countIncludesPadding: bool = False) -> MLCPoolingType:
         if self.rawValue != 2:
             raise TypeError(f"{self!r} carries no values")
@@ -518,6 +546,8 @@ class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP
                 combined |= (option if type(option) is cls else cls._coerce(option))._value_
             found: Any = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
             return found if found is not None else cls(combined)
+        if isinstance(value, str):
+            raise _expected(cls, list(cls.__members__), value)
         if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral) or value < 0:
             raise TypeError(f"{cls.__name__} (an option, or a list of options)")
         return cls(int(value))

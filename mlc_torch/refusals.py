@@ -71,12 +71,13 @@ def warn_the_program(text: str, category: type[Warning] = UserWarning) -> None:
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level)
+    warnings.warn(printable(text), category, stacklevel=level)  # a label in it must not forge lines
 
 
 _OURS = (str(Path(__file__).parent), "<mlc_torch")
 
-_strict: contextvars.ContextVar[bool | None] = contextvars.ContextVar("mlc_torch_strict", default=None)
+strictness: contextvars.ContextVar[bool | None] = contextvars.ContextVar("mlc_torch_strict", default=None)
+"""What ``strict()`` sets; code that has no time for a ``with`` block sets it itself."""
 _last: contextvars.ContextVar[MLCRefusal | None] = contextvars.ContextVar("mlc_torch_last_refusal", default=None)
 
 
@@ -92,7 +93,7 @@ def in_one_line(error: Exception) -> str:
 
 def is_strict() -> bool:
     """Whether refusals raise in this context: inside ``strict()``, or everywhere with ``MLC_TORCH_STRICT=1``."""
-    chosen = _strict.get()
+    chosen = strictness.get()
     if chosen is None:
         return os.environ.get("MLC_TORCH_STRICT", "") not in ("", "0")
     return chosen
@@ -101,11 +102,11 @@ def is_strict() -> bool:
 @contextlib.contextmanager
 def strict(on: bool = True) -> Iterator[None]:
     """Within this block a refusal raises :class:`MLCRefusal`. Other threads and asyncio tasks are not affected."""
-    token = _strict.set(on)
+    token = strictness.set(on)
     try:
         yield
     finally:
-        _strict.reset(token)
+        strictness.reset(token)
 
 
 def last_refusal() -> MLCRefusal | None:

@@ -23,7 +23,7 @@ from mlc_torch.layers import (
     MLCSplitLayer,
     MLCTransposeLayer,
 )
-from mlc_torch.nodes.feeding import needed_bytes, write
+from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write
 from mlc_torch.nodes.node import Node, handles, infer, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
@@ -256,13 +256,20 @@ class MLCGraph(MLCObject):
             data = given.get(name)
             if data is not None:
                 bound.append((name, tensor._cell, data))
+        if len(bound) != len(given):
+            warn_unbound(given, tensors)
         batches = self._batches([cell for _, cell, _ in bound], batch_size) if batch_size else [0] * len(bound)
         kept, trained = [], self._parameters_in_use()
         for number, (name, cell, data) in enumerate(bound):
             kept.append(cell.is_shown or (bool(trained) and _is_among(cell, trained)))
             if kept[number]:
                 batches[number] = 0
-            if batches[number] or data._length < cell.nbytes or (data._element, cell.dtype) not in FITTING:
+            if (
+                batches[number]
+                or data._length < cell.nbytes
+                or (data._element, cell.dtype) not in FITTING
+                or (data._shape is not None and data._shape != cell.shape)
+            ):
                 needed_bytes(name, cell, data, batches[number])
         try:
             with undisturbed(device.torch_device) if is_disturbed() else _AS_IT_IS:

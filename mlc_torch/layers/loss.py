@@ -7,11 +7,12 @@ import math
 from mlc_torch.descriptors import MLCLossDescriptor
 from mlc_torch.enums import MLCLossType, MLCReductionType
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, element_count, of_type
-from mlc_torch.layers.loss_formulas import FORMULAS
+from mlc_torch.layers.loss_formulas import FORMULAS, class_axis
 from mlc_torch.layers.sharing import PART, Samples, along_first, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
+from mlc_torch.tensor.shapes import reads_as
 
 Kind = MLCLossType
 
@@ -177,9 +178,12 @@ class MLCLossLayer(MLCLayer):
         over_classes = FORMULAS[d.lossType].over_classes
         if over_classes and len(shape) < 2:
             refuse(f"{d.lossType.name} takes predictions of shape [batch, classes, ...], got {predictions.shape}")
-        if element_count(labels) != element_count(predictions):
+        if element_count(labels) != element_count(predictions) or not reads_as(labels._shape, shape):
+            meant = ""
+            if over_classes and element_count(labels) == element_count(predictions) // shape[class_axis(len(shape))]:
+                meant = "; class numbers go in as one-hot labels, one number for each class"
             refuse(
-                f"the labels must have the predictions' shape {predictions.shape} or it squeezed, got {labels.shape}"
+                f"the labels must have the predictions' shape {predictions.shape} or it squeezed, got {labels.shape}{meant}"
             )
         if len(sources) == 3:
             _check_weights(sources[2], predictions)

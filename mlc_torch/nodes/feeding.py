@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.enums import MLCLossType
+from mlc_torch.layers import MLCLossLayer
 from mlc_torch.layers.base import MLCLayer
+from mlc_torch.layers.loss_formulas import class_axis
 from mlc_torch.nodes.node import Node
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
+from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import MLCTensorData, TensorState
 from mlc_torch.tensor.elements import FITTING, check_fit
 from mlc_torch.tensor.state import upload
@@ -37,20 +42,42 @@ class Feed:
     """How its data is looked at."""
     reader: MLCLayer | None = None
     """The layer that sets the limit."""
+    classes: int | None = None
+    """Of labels that are one-hot: how many numbers each sample has."""
+    declared: tuple[frozenset[str], ...] = ()
+    """The names that each of the call's dictionaries may hold."""
 
 
 def describe_feeds(
-    fed: Sequence[tuple[str, Mapping[str, TensorState]]], nodes: Sequence[Node], batch: int
+    fed: Sequence[tuple[str, Mapping[str, TensorState]]],
+    nodes: Sequence[Node],
+    batch: int,
+    declared: Sequence[tuple[str, Mapping[str, TensorState]]],
 ) -> list[Feed]:
-    """The feeds of a plan, in the order of its slots."""
-    axes, limits = batch_axes(nodes), index_limits(nodes)
+    """The feeds of a plan, in the order of its slots. ``declared`` is all that a call may be given data for."""
+    axes, limits, classes = batch_axes(nodes), index_limits(nodes), class_counts(nodes)
+    names = tuple(frozenset(cells) for _, cells in declared)
     feeds = []
     for group, (kind, cells) in enumerate(fed):
         for name, cell in cells.items():
             axis, form = counted_axis(cell, axes, batch), (cell.dtype, cell.shape)
             limit, reader = limits.get(id(cell), (None, None))
-            feeds.append(Feed(kind, group, name, cell, axis, limit, form, reader))
+            one_hot = classes.get(id(cell))
+            feeds.append(Feed(kind, group, name, cell, axis, limit, form, reader, one_hot, names))
     return feeds
+
+
+def class_counts(nodes: Sequence[Node]) -> dict[int, int]:
+    """How many classes there are, for each tensor that a loss over classes reads as its labels."""
+    found: dict[int, int] = {}
+    for node in nodes:
+        if isinstance(node.layer, MLCLossLayer) and node.layer.descriptor.lossType in _ONE_HOT and len(node.reads) > 1:
+            shape = node.reads[0].shape
+            found[id(node.reads[1])] = shape[class_axis(len(shape))]
+    return found
+
+
+_ONE_HOT = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
 
 
 def index_limits(nodes: Sequence[Node]) -> dict[int, tuple[int, MLCLayer]]:
@@ -113,37 +140,91 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
     ``batch`` is the number of samples of a short batch, ``None`` for all of them.
     """
     taken = []
+    new = None
     for feed in feeds:
         data, cell = given[feed.group] if feed.group < 3 else None, feed.cell
         found = data.get(feed.name) if data else None
         if found is not None and batch is None and found._length >= cell.nbytes:
             value = found._views.get(feed.form)
-            if value is None:
-                value = found._view(cell.dtype, cell.shape, feed.name)
+            if value is None:  # data that was never seen here before: its type, its shape and the names are looked at
+                value, new = _whole(feed, found), feed
         else:
-            value = _cut(feed, found, data, batch)
+            value, new = _cut(feed, found, given, batch), feed
         if feed.limit is not None:
             _check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
         taken.append(value)
+    if new is not None and (given[0] or given[1] or given[2]):
+        for data, names in zip(given, new.declared, strict=True):
+            if data and not names.issuperset(data):
+                refuse_names(given, new.declared)
     return taken
 
 
-def _cut(feed: Feed, found: MLCTensorData | None, data: Data | None, batch: int | None) -> torch.Tensor:
+def _whole(feed: Feed, found: MLCTensorData) -> torch.Tensor:
+    try:
+        return found._view(feed.cell.dtype, feed.cell.shape, feed.name)
+    except MLCRefusal as why:
+        raise _advised(why, feed, found) from None
+
+
+def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], batch: int | None) -> torch.Tensor:
     cell, axis = feed.cell, feed.batch_axis
     if found is None:
+        data = given[feed.group] if feed.group < 3 else None
+        if data:
+            refuse_names(given, feed.declared)
         value = cell.current()
-        if value is None and feed.kind == LINKED:
-            refuse(f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first")
         if value is None:
-            have = ", ".join(map(repr, data)) if data else "nothing"
-            refuse(f"no data for the {feed.kind} {feed.name!r}; given: {have}")
+            refuse(_no_data(feed, given))
         return (value if batch is None or axis is None else value.narrow(axis, 0, batch)).contiguous()
     short = batch is not None and axis == 0
-    needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0)
+    try:
+        needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0)
+    except MLCRefusal as why:
+        raise _advised(why, feed, found) from None
     if short:
-        return found._view(cell.dtype, (batch, *cell.shape[1:]))  # type: ignore[arg-type]
-    value = found._view(cell.dtype, cell.shape)
+        return found._view(cell.dtype, (batch, *cell.shape[1:]), feed.name)  # type: ignore[arg-type]
+    value = found._view(cell.dtype, cell.shape, feed.name)
     return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
+
+
+DICTIONARIES = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
+"""What a call's dictionaries are called, in the order of the groups of feeds."""
+
+
+def refuse_names(given: Sequence[Data | None], declared: Sequence[Collection[str]]) -> None:
+    """Refuse names that ``addInputs`` did not declare: their data would be passed over without a word."""
+    for group, data in enumerate(given):
+        for name in data or ():
+            if name in declared[group]:
+                continue
+            known = ", ".join(sorted(declared[group])) or "nothing"
+            other = next((DICTIONARIES[n] for n, names in enumerate(declared) if name in names), None)
+            meant = hint(name, declared[group]) if other is None else f"; data for {name!r} goes into {other}"
+            refuse(f"{DICTIONARIES[group]} names {name!r}; addInputs declared for it: {known}{meant}")
+
+
+def _no_data(feed: Feed, given: Sequence[Data | None]) -> str:
+    """The words for a tensor that a run needs and that holds nothing."""
+    if feed.kind == LINKED:
+        return f"tensor {feed.cell.label!r} has no value yet; run executeForward of the graph that computes it first"
+    data = given[feed.group]
+    have = f"; given: {', '.join(map(repr, data))}" if data else ""
+    # What execute is given for its inputs may be empty, but not nil: no dictionary at all means a phase.
+    ways = "" if given[0] is None else f"give it in {DICTIONARIES[feed.group]}, or "
+    return f"no data for the {feed.kind} {feed.name!r}{have}; {ways}bind it with bindAndWriteData before"
+
+
+def _advised(why: MLCRefusal, feed: Feed, data: MLCTensorData) -> MLCRefusal:
+    """The refusal of some data; where class numbers were given as one-hot labels, with the way out."""
+    size = data._element.itemsize if isinstance(data._element, torch.dtype) else data._element[1]
+    count = data._length // size
+    if feed.classes is None or count * feed.classes > math.prod(feed.cell.shape):
+        return why
+    return MLCRefusal(
+        f"{why.reason.partition(';')[0]}; the loss takes one-hot labels, {feed.classes} numbers for each sample: where these "
+        f"are class numbers, pass np.eye({feed.classes}, dtype=np.float32)[labels]"
+    )
 
 
 def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
@@ -151,13 +232,30 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) 
     descriptor = cell.descriptor
     if (data._element, cell.dtype) not in FITTING:
         check_fit(data._element, cell.dtype, f"data for {name!r}")
+    if data._shape is not None and data._shape != cell.shape:
+        data._check_shape(cell.dtype, cell.shape, f"data for {name!r}")
     if not 0 <= batch <= cell.shape[0]:
         refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
     needed = descriptor._sample_bytes * batch if batch else cell.nbytes
     if data._length < needed:
         samples = f" and batchSize {batch}" if batch else ""
-        refuse(f"data for {name!r} holds {data._length} bytes, shape {descriptor.shape}{samples} needs {needed}")
+        size, (there, rest) = cell.dtype.itemsize, divmod(data._length, descriptor._sample_bytes)
+        out = f"; for a smaller batch give batchSize={there}" if there and not rest else ""
+        refuse(
+            f"data for {name!r} holds {data._length} bytes ({data._length // size} elements), shape "
+            f"{descriptor.shape}{samples} needs {needed} ({needed // size} elements){out}"
+        )
     return needed
+
+
+def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> None:
+    """Data for which there is no tensor of that name. The framework takes it (measured, evidence.md G), and so do we."""
+    lost = [f"{name!r}{hint(name, tensors).replace('; ', ', ')}" for name in given if name not in tensors]
+    if lost:
+        known = ", ".join(map(repr, tensors)) or "nothing"
+        warn_the_program(
+            f"no tensor for the data named {'; '.join(lost)}, which is not bound; the tensors are: {known}"
+        )
 
 
 def _check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from mlc_torch.nodes.feeding import counted_axis
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.data import DATA_TYPES
 
@@ -15,21 +17,44 @@ Values = Any
 """One array or torch tensor, several in the order of ``addInputs``, or a dictionary by name."""
 Batches = Iterable[Any] | Callable[[], Iterable[Any]]
 """Pairs (inputs, labels), or triples with label weights; or a function that gives them anew for each epoch."""
+Given = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None, int, int]
+"""Inputs, labels and label weights by name, the number of samples, and the ``batchSize`` that says so."""
+
+EXAMPLE = "for example [(x1, y1), (x2, y2)], or [(x, y)] for one batch"
 
 _NUMPY_TYPES = {type_: torch.empty(0, dtype=type_).numpy().dtype for type_ in DATA_TYPES}
 
 
-def by_name(values: Values, declared: Mapping[str, TensorState], kind: str) -> dict[str, Any] | None:
-    """Values of one kind by their declared names, ready for ``execute``."""
-    if values is None:
-        return {} if kind == "input" else None
-    if not isinstance(values, Mapping):
+class Kind:
+    """The tensors that one part of a batch is for: inputs, labels or label weights."""
+
+    def __init__(self, word: str, cells: Mapping[str, TensorState]) -> None:
+        self.word, self.cells = word, cells
+        self.name, self.cell, self.type = "", None, None
+        if len(cells) == 1:  # as in most programs
+            ((self.name, self.cell),) = cells.items()
+            self.type = _NUMPY_TYPES[self.cell.dtype]
+
+    def by_name(self, values: Values) -> dict[str, Any] | None:
+        """Values of this kind by their declared names, ready for ``execute``."""
+        if values is None:
+            return {} if self.word == "input" else None
+        if isinstance(values, Mapping):
+            return {name: _ready(value, self.cells.get(name)) for name, value in values.items()}
         several = list(values) if isinstance(values, (tuple, list)) else [values]
-        if len(several) != len(declared):
-            names = ", ".join(declared) or "none"
-            raise TypeError(f"{len(several)} {kind}s were given, addInputs declared {len(declared)}: {names}")
-        values = dict(zip(declared, several, strict=True))
-    return {name: _ready(value, declared.get(name)) for name, value in values.items()}
+        if len(several) != len(self.cells):
+            one = len(several) == 1
+            raise TypeError(
+                f"{len(several)} {self.word}{' was' if one else 's were'} given, addInputs declared {len(self.cells)}: "
+                f"{', '.join(self.cells) or 'none'}"
+                + ("; a row of numbers is an array: np.array(numbers, np.float32)" if _is_row(several) else "")
+            )
+        return {name: _ready(v, cell) for v, (name, cell) in zip(several, self.cells.items(), strict=True)}
+
+
+def _is_row(values: list[Any]) -> bool:
+    """Whether a list that should hold arrays holds numbers, or lists of them."""
+    return bool(values) and all(isinstance(value, (int, float, list, tuple)) for value in values)
 
 
 def _ready(value: Any, cell: TensorState | None) -> Any:
@@ -43,19 +68,78 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
     return value.detach().to("cpu", cell.dtype).contiguous()
 
 
-def samples_of(data: Mapping[str, Any] | None, declared: Mapping[str, TensorState]) -> tuple[int, int]:
-    """How many samples a batch has, by its first input, and how many that input was declared with."""
-    for name, value in (data or {}).items():
-        cell, shape = declared.get(name), getattr(value, "shape", None)
-        if cell is not None and shape is not None and len(shape) == len(cell.shape):
-            return int(shape[0]), cell.shape[0]
-    full = next((cell.shape[0] for cell in declared.values()), 1)
-    return full, full
+class Taker:
+    """Gives what ``execute`` takes of a batch. It is made once for many batches, since each has little time."""
+
+    def __init__(
+        self, declared: Sequence[tuple[str, Mapping[str, TensorState]]], full: int, axes: Mapping[int, int | None]
+    ) -> None:
+        self.inputs, self.labels, self.weights = (Kind(word, cells) for word, cells in declared)
+        self.full, self.axes = full, axes
+
+    def __call__(self, batch: Any) -> Given:
+        if type(batch) in (tuple, list) and len(batch) == 2:
+            values, labels = batch
+            first, second = self.inputs, self.labels
+            if (
+                type(values) is type(labels) is np.ndarray
+                and first.cell is not None
+                and second.cell is not None
+                and values.shape == first.cell.shape
+                and labels.shape == second.cell.shape
+            ):  # the whole of a batch, as in most programs
+                values, labels = np.ascontiguousarray(values, first.type), np.ascontiguousarray(labels, second.type)
+                return {first.name: values}, {second.name: labels}, None, self.full or 1, 0
+        elif not isinstance(batch, (tuple, list)) or not 1 <= len(batch) <= 3:
+            raise TypeError(
+                f"a batch is (inputs, labels) or (inputs, labels, weights), got {_spoken(batch)}; batches are {EXAMPLE}"
+            )
+        inputs, labels, weights = (*batch, None, None)[:3]
+        given = self.inputs.by_name(inputs) or {}, self.labels.by_name(labels), self.weights.by_name(weights)
+        count = self._count(given)
+        return (*given, count or 1, 0 if count == self.full else count)
+
+    def _count(self, given: tuple[Mapping[str, Any] | None, ...]) -> int:
+        """How many samples a batch has, which its arrays must agree in."""
+        found: dict[str, int] = {}
+        for kind, data in zip((self.inputs, self.labels, self.weights), given, strict=True):
+            for name, value in (data or {}).items():
+                cell = kind.cells.get(name)
+                counts_samples = cell is not None and counted_axis(cell, self.axes, self.full) == 0
+                count = _samples(value, cell.shape) if counts_samples else None
+                if count is not None:
+                    found[f"{kind.word} {name!r}"] = count
+        counts = set(found.values())
+        if len(counts) > 1:
+            said = ", ".join(f"{count} in the {who}" for who, count in found.items())
+            raise ValueError(f"the arrays of a batch differ in their number of samples: {said}")
+        return counts.pop() if counts else self.full
+
+
+def _samples(value: Any, declared: tuple[int, ...]) -> int | None:
+    """How many samples an array holds; ``None`` where that cannot be told."""
+    shape = getattr(value, "shape", None)
+    if shape is None or not len(shape):
+        return None
+    each = math.prod(declared[1:])
+    if each == 1 or math.prod(shape[1:]) == each:
+        return int(shape[0])
+    return declared[0] if math.prod(shape) == math.prod(declared) else None
+
+
+def _spoken(batch: Any) -> str:
+    if isinstance(batch, (tuple, list)):
+        return f"{type(batch).__name__} of {len(batch)}"
+    if isinstance(batch, (np.ndarray, torch.Tensor)):
+        return f"{type(batch).__name__} of shape {list(batch.shape)}"
+    return type(batch).__name__
 
 
 def mean_of(result: MLCTensor) -> float:
     """A loss without reduction has a value for each sample or element: their mean."""
-    values = result.torch
+    values = result._cell.value
+    if values is None:
+        values = result.torch
     return values.item() if values.numel() == 1 else values.mean().item()
 
 

@@ -7,6 +7,7 @@ again. On the completion thread it goes to ``threading.excepthook``, and the gra
 from __future__ import annotations
 
 import contextvars
+import inspect
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -30,9 +31,37 @@ def deliver(handler: Handler, result: MLCTensor | None, error: Exception | None,
     """Call ``handler``. A refusal that it raises is the program's own: no member shall turn it into an answer."""
     try:
         handler(result, error, seconds)
-    except MLCRefusal as why:
-        why.from_handler = True
+    except (MLCRefusal, TypeError) as raised:
+        came_from_handler(raised, handler)
         raise
+
+
+def came_from_handler(raised: MLCRefusal | TypeError, handler: Handler) -> None:
+    """Mark what a handler raised; where it could not even be called, say how it is called."""
+    if isinstance(raised, MLCRefusal):
+        raised.from_handler = True
+    elif (said := _misfit(handler)) is not None:
+        raised.add_note(said)
+
+
+def check_handler(handler: Handler) -> None:
+    """A handler that cannot take what it is called with: better told before the update than after it."""
+    said = _misfit(handler)
+    if said is not None:
+        raise TypeError(said)
+
+
+def _misfit(handler: Handler) -> str | None:
+    """What is wrong with a handler's parameters."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return None  # some of what C code defines does not tell
+    try:
+        signature.bind(None, None, 0.0)
+    except TypeError:
+        return f"a completion handler is called with (result, error, executionTime), this one takes {signature}"
+    return None
 
 
 def fill(target: torch.Tensor, value: torch.Tensor | None) -> None:

@@ -12,7 +12,7 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.surroundings import undisturbed
-from mlc_torch.nodes.feeding import Feed, checked_constants, describe_feeds
+from mlc_torch.nodes.feeding import Feed, checked_constants, describe_feeds, warn_unbound
 from mlc_torch.nodes.node import Node, check, own_states, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
@@ -79,6 +79,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             refuse("the graph has no layers")
         for node in nodes:
             check(node)
+        warn_unbound(given, tensors)
         for name, tensor in tensors.items():
             if name in given:
                 tensor._cell.upload(given[name], device)
@@ -177,7 +178,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         for cell in standing.values():
             cell.place(self._device, writable=True)  # read-only memory may have been bound since the last compile
         kept, first = set(plan.readable), plan.fed_count + plan.constant_count
-        feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch())
+        feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch(), self._declared.fed())
         kind: Callable[..., Session] = Session
         if ranks is not None and plan.differentiates:
             from mlc_torch.running.sharing import shared_session

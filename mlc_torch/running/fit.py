@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from numbers import Integral
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.refusals import MLCRefusal, strict
+from mlc_torch.nodes.feeding import batch_axes
+from mlc_torch.refusals import MLCRefusal, strict, strictness
+from mlc_torch.running.batches import EXAMPLE, Taker, mean_of, once
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the two from here
 from mlc_torch.running.batches import Values as Values
-from mlc_torch.running.batches import by_name, mean_of, once, samples_of
 from mlc_torch.running.history import Epoch, History
-from mlc_torch.running.progress import Unseen, bar_over, writer_for
-from mlc_torch.tensor import MLCTensor
+from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
+from mlc_torch.running.untrained import warn_once
+from mlc_torch.spelling.arguments import describe
+from mlc_torch.spelling.closest import hint
+from mlc_torch.tensor import MLCTensor, MLCTensorData
 
+F = TypeVar("F", bound=Callable[..., Any])
 Callback = Callable[[Epoch], object]
 """Called after each epoch. Training ends where it returns true."""
 
@@ -25,12 +36,36 @@ _SHOWN_EVERY = 0.1
 """Seconds between two changes of the loss beside a progress bar: writing it costs more than a small step."""
 
 
+def _told_how(example: str) -> Callable[[F], F]:
+    """A call with other arguments than there are is told how it is written."""
+
+    def mark(function: F) -> F:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                unknown = [name for name in options if name not in signature.parameters]
+                meant = hint(unknown[0], signature.parameters) if unknown else ""
+                raise TypeError(f"MLCTrainingGraph.{function.__name__}: {error}{meant}; call it as {example}") from None
+            return function(*args, **options)
+
+        return call  # type: ignore[return-value]
+
+    return mark
+
+
 class FittingGraph:
     """What a training graph has for training in a line."""
 
     _declared: Any
     _runs: Any
     _device: Any
+    _optimizer: Any
+    _declared_batch: Callable[[], int]
+    _planned_nodes: Callable[[], Any]
     bindAndWriteData: Callable[..., bool]
     execute: Callable[..., bool]
     executeForward: Callable[..., bool]
@@ -43,24 +78,32 @@ class FittingGraph:
         Each of the three is an array or a torch tensor, a sequence of them in the order of ``addInputs``, or a dictionary
         by name. A batch may be smaller than the one that was declared.
         """
-        return self._loss_of((inputs, labels, weights), _TRAIN)[0]
+        if self._optimizer is None:
+            self._warn_of_no_optimizer()
+        batch = (inputs, labels) if weights is None else (inputs, labels, weights)
+        return self._loss_of(batch, _TRAIN)[0]
 
     def evaluate(self, batches: Batches) -> float:
         """The mean loss over some batches, forward only and in inference mode; nothing is trained."""
+        _check_batches("batches", batches)
+        return self._mean_loss(batches, "evaluate")
+
+    def _mean_loss(self, batches: Batches, where: str) -> float:
         total, samples = 0.0, 0
-        for loss, count in self._losses(once(batches), _INFER, "evaluate"):
+        for loss, count in self._losses(once(batches), _INFER, where):
             total, samples = total + loss * count, samples + count
         if not samples:
-            raise ValueError("there are no batches")
+            raise ValueError(f"{where} has no batches")
         return total / samples
 
+    @_told_how("training.fit([(x1, y1), (x2, y2)], epochs=10)")
     def fit(
         self,
         batches: Batches,
         *,
         epochs: int = 1,
         validation: Batches | None = None,
-        callbacks: Sequence[Callback] = (),
+        callbacks: Callback | Sequence[Callback] = (),
         patience: int | None = None,
         min_delta: float = 0.0,
         accumulate: int = 1,
@@ -76,11 +119,18 @@ class FittingGraph:
         ``None`` for one where somebody is watching. ``tensorboard`` is a folder or a ``SummaryWriter``.
         """
         for name, number in (("epochs", epochs), ("patience", patience), ("accumulate", accumulate)):
+            if number is not None and (not isinstance(number, Integral) or isinstance(number, bool)):
+                raise TypeError(f"{name} must be a whole number, got {describe(number)}")
             if number is not None and number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
         for name, given in (("batches", batches), ("validation", validation)):
+            if given is not None or name == "batches":
+                _check_batches(name, given)
             if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
                 raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
+        called = _callbacks(callbacks)
+        if self._optimizer is None:
+            self._warn_of_no_optimizer()
         if self._device is not None and self._device.rank:
             progress, tensorboard = False, None  # of the processes that train together, the first one shows it
         history, best, waited = History(), math.inf, 0
@@ -95,7 +145,7 @@ class FittingGraph:
                         number, losses or self._losses(bar, _TRAIN, where), validation, bar, history, write
                     )
                 history.epochs.append(epoch)
-                stop = [callback(epoch) for callback in callbacks]
+                stop = [callback(epoch) for callback in called]
                 if any(stop):
                     history.stopped_because = f"a callback ended training after epoch {number}"
                     break
@@ -112,27 +162,29 @@ class FittingGraph:
         validation: Batches | None,
         bar: Unseen,
         history: History,
-        write: Callable[[str, float, int], None],
+        write: Writer | None,
     ) -> Epoch:
         losses, samples, shown = history.step_losses, 0, 0.0
-        first, total = len(losses), 0.0
+        first, total, shows = len(losses), 0.0, bar.shows
         begun = perf_counter()
         for loss, count in trained:
             losses.append(loss)
             total, samples = total + loss * count, samples + count
-            if bar.shows and perf_counter() - shown > _SHOWN_EVERY:
+            if shows and perf_counter() - shown > _SHOWN_EVERY:
                 bar.show(total / samples)
                 shown = perf_counter()
-            write("loss/step", loss, len(losses))
+            if write is not None:
+                write("loss/step", loss, len(losses))
         seconds = perf_counter() - begun
         steps = len(losses) - first
         if not steps:
             raise ValueError(f"epoch {number} has no batches")
-        validated = None if validation is None else self.evaluate(validation)
+        validated = None if validation is None else self._mean_loss(validation, "the validation")
         bar.show(total / samples, validated)
-        write("loss/training", total / samples, number)
-        if validated is not None:
-            write("loss/validation", validated, number)
+        if write is not None:
+            write("loss/training", total / samples, number)
+            if validated is not None:
+                write("loss/validation", validated, number)
         return Epoch(number, total / samples, validated, steps, samples, seconds)
 
     def _losses(self, batches: Iterable[Any], options: Run, where: str) -> Iterator[tuple[float, int]]:
@@ -147,16 +199,41 @@ class FittingGraph:
 
     def _loss_of(self, batch: Any, options: Run) -> tuple[float, int]:
         """The loss of a batch, and its number of samples."""
-        inputs, labels, weights, count, size = self._given(batch)
-        result = _done(
-            self.execute,
-            inputsData=inputs,
-            lossLabelsData=labels,
-            lossLabelWeightsData=weights,
-            batchSize=size,
-            options=options,
+        inputs, labels, weights, count, size = (self._runs.taker or self._new_taker())(batch)
+        told: list[float] = []
+
+        def hear(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
+            if result is not None:
+                told.append(mean_of(result))
+
+        token = strictness.set(True)  # a refusal is raised, and needs no line in the log
+        try:
+            self.execute(
+                inputsData=inputs,
+                lossLabelsData=labels,
+                lossLabelWeightsData=weights,
+                batchSize=size,
+                options=options,
+                completionHandler=hear,
+            )
+        finally:
+            strictness.reset(token)
+        return told[0], count
+
+    def _new_taker(self) -> Taker:
+        """As long as nothing is declared or added, one serves all batches."""
+        taker = self._runs.taker = Taker(
+            self._declared.fed(), self._declared_batch(), batch_axes(self._planned_nodes())
         )
-        return mean_of(result), count
+        return taker
+
+    def _warn_of_no_optimizer(self) -> None:
+        warn_once(
+            self._runs.warned,
+            "no optimizer",
+            "the graph has no optimizer, so that step and fit change no parameter; give it one when it is made, or with "
+            "compileOptimizer",
+        )
 
     def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[tuple[float, int]]:
         """As ``_losses``, phase by phase, with an update after every so many batches and after the last."""
@@ -180,7 +257,7 @@ class FittingGraph:
 
     def _gradients_of(self, batch: Any) -> tuple[float, int]:
         """Forward and gradient of a batch, without the update."""
-        *parts, count, size = self._given(batch)
+        *parts, count, size = (self._runs.taker or self._new_taker())(batch)
         data = {name: value for part in parts for name, value in (part or {}).items()}
         kinds = (self._declared.inputs, self._declared.labels, self._declared.label_weights)
         tensors = {name: MLCTensor._of(cell) for cells in kinds for name, cell in cells.items() if name in data}
@@ -196,31 +273,35 @@ class FittingGraph:
                 gradient.copy_(total / samples)
         _done(self.executeOptimizerUpdate, options=_TRAIN)
 
-    def _given(self, batch: Any) -> tuple[Any, Any, Any, int, int]:
-        """Inputs, labels and weights of a batch by name, its number of samples, and the ``batchSize`` that says so."""
-        if not isinstance(batch, (tuple, list)) or not 1 <= len(batch) <= 3:
-            raise TypeError(
-                f"a batch is (inputs, labels) or (inputs, labels, weights), got {type(batch).__name__}"
-                + (f" of {len(batch)}" if isinstance(batch, (tuple, list)) else "")
-            )
-        declared = self._declared
-        inputs, labels, weights = (*batch, None, None)[:3]
-        data = by_name(inputs, declared.inputs, "input")
-        count, full = samples_of(data, declared.inputs)
-        return (
-            data,
-            by_name(labels, declared.labels, "label"),
-            by_name(weights, declared.label_weights, "label weight"),
-            count,
-            0 if count == full else count,
-        )
-
 
 def _done(call: Callable[..., bool], **given: Any) -> Any:
     """What a call hands to its completion handler; a refusal is raised."""
     told: list[Any] = []
-    call(**given, completionHandler=lambda *outcome: told.extend(outcome))
-    result, error, _ = told
-    if error is not None:
-        raise error
-    return result
+    with strict():
+        call(**given, completionHandler=lambda *outcome: told.extend(outcome))
+    return told[0]
+
+
+def _check_batches(name: str, given: Any) -> None:
+    """The mistakes that would be told of late or in Python's own words: arrays, one pair, or nothing to loop over."""
+    arrays = (np.ndarray, torch.Tensor, MLCTensor, MLCTensorData)
+    if isinstance(given, (str, bytes, Mapping, *arrays)) or not (isinstance(given, Iterable) or callable(given)):
+        came = describe(given)
+    elif isinstance(given, (tuple, list)) and given and isinstance(given[0], arrays):
+        came = f"a {type(given).__name__} of {len(given)} arrays"
+    else:
+        return
+    raise TypeError(f"{name} must be an iterable of (inputs, labels), {EXAMPLE}; got {came}")
+
+
+def _callbacks(given: Any) -> list[Callback]:
+    called = [given] if callable(given) else list(given) if isinstance(given, Iterable) else None
+    if called is None or not all(map(callable, called)):
+        raise TypeError(
+            f"callbacks must be a function that is called with the Epoch, or a list of such, got {describe(given)}"
+        )
+    return called
+
+
+for _member in (FittingGraph.step, FittingGraph.evaluate, FittingGraph.fit):
+    _member.__qualname__ = f"MLCTrainingGraph.{_member.__name__}"  # the class that programs know, for Python's errors

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from mlc_torch.extras import install
 
@@ -20,8 +21,11 @@ class Epoch:
     loss: float
     """The mean of its steps' losses, each counted by its number of samples."""
     validation_loss: float | None
+    """The mean loss over the validation batches; ``None`` without validation."""
     steps: int
+    """How many batches it had."""
     samples: int
+    """How many samples those batches had together."""
     seconds: float
     """Training alone, without validation."""
 
@@ -33,10 +37,12 @@ class Epoch:
 
 @dataclass(slots=True, repr=False)
 class History:
-    """What ``fit`` gives. In a notebook it shows itself; ``print`` shows a table, ``plot`` draws it."""
+    """What ``fit`` gives: a list of epochs, and more. In a notebook it shows itself; ``print`` shows a table."""
 
     epochs: list[Epoch] = field(default_factory=list)
+    """What each epoch came to; ``history[0]`` is the first, and a loop over the history goes through them."""
     step_losses: list[float] = field(default_factory=list)
+    """The loss of every batch, over all epochs."""
     stopped_because: str = ""
     """Why training ended before the last epoch; empty where it did not."""
 
@@ -57,6 +63,23 @@ class History:
 
     def __len__(self) -> int:
         return len(self.epochs)
+
+    def __iter__(self) -> Iterator[Epoch]:
+        return iter(self.epochs)
+
+    @overload
+    def __getitem__(self, index: int) -> Epoch: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Epoch]: ...
+
+    def __getitem__(self, index: int | slice) -> Epoch | list[Epoch]:
+        if isinstance(index, str):
+            known = [name for name in dir(self) if name[0] != "_"]
+            raise TypeError(
+                f"history[{index!r}] does not exist, history[0] is the first epoch; by name: {', '.join(known)}"
+            )
+        return self.epochs[index]
 
     def __str__(self) -> str:
         lines = ["epoch  loss        validation  seconds"]

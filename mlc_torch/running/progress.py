@@ -67,10 +67,13 @@ def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unsee
     return Bar(batches, tqdm(total=total, desc=title, unit="batch", disable=None if progress is None else False))
 
 
-def writer_for(tensorboard: Any, stack: ExitStack) -> Callable[[str, float, int], None]:
-    """What writes a number for TensorBoard; nothing where none is asked for."""
+Writer = Callable[[str, float, int], None]
+
+
+def writer_for(tensorboard: Any, stack: ExitStack) -> Writer | None:
+    """What writes a number for TensorBoard; ``None`` where nobody asks for that."""
     if tensorboard is None:
-        return lambda name, value, step: None
+        return None
     if hasattr(tensorboard, "add_scalar"):
         return tensorboard.add_scalar
     try:

@@ -13,6 +13,7 @@ from mlc_torch.nodes.feeding import needed_bytes
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.request import Data
+from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import TensorState
 
 
@@ -44,7 +45,8 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
     for name, data in given.items():
         cell = declared.get(name)
         if cell is None:
-            refuse(f"outputsData names {name!r}; addOutputs declared: {', '.join(declared) or 'nothing'}")
+            known = ", ".join(declared) or "nothing"
+            refuse(f"outputsData names {name!r}; addOutputs declared: {known}{hint(name, declared)}")
         short = batch != full and cell.shape[0] == full
         if data._length < cell.nbytes or short:
             needed_bytes(name, cell, data, batch if short else 0)

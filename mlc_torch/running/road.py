@@ -17,7 +17,7 @@ from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
 from mlc_torch.running.clock import Clock
-from mlc_torch.running.completion import CompletionQueue, Queued, Targets, deliver, fill
+from mlc_torch.running.completion import CompletionQueue, Queued, Targets, came_from_handler, deliver, fill
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
@@ -67,7 +67,7 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     if queue.failures:
         queue.raise_failure()
     if get_ident() not in graph._users.threads:
-        graph._users.add()
+        graph._users.add(handler)
     pair = graph._lock.pair
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
@@ -83,8 +83,8 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         seconds = clock.seconds() if clock is not None else 0.0
         try:
             handler(None if result is None else MLCTensor._of(result), None, seconds)
-        except MLCRefusal as why:
-            why.from_handler = True
+        except (MLCRefusal, TypeError) as raised:
+            came_from_handler(raised, handler)
             raise
     return True
 

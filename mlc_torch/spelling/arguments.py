@@ -208,7 +208,10 @@ def _named(name: str) -> Converter:
         if coerce is not None:
             return coerce(value)
         if not isinstance(value, cls):
-            raise TypeError(name)
+            meant = getattr(cls, "_meant_by", None)
+            if isinstance(value, type) and issubclass(value, cls):
+                raise TypeError(f"{name} (an object, not the class {value.__name__} itself)")
+            raise TypeError(f"{name}{meant(value) if meant is not None else ''}")
         return value
 
     return convert
@@ -234,6 +237,9 @@ def converter(type_: str) -> Converter:
 
 
 def describe(value: Any) -> str:
-    """A value as error messages show it: short, and with its type."""
+    """A value as error messages show it: short, and with its type. Of an array the shape says more than the first numbers."""
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and hasattr(value, "dtype") and not hasattr(value, "_cell"):
+        return f"an array of shape {list(shape)} and type {value.dtype} ({type(value).__name__})"
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

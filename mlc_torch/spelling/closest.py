@@ -24,3 +24,9 @@ def hint(name: str, known: Iterable[str]) -> str:
     """The end of an error message: the near miss where there is one."""
     best = near_miss(name, known)
     return f"; closest: {best}" if best is not None else ""
+
+
+def hint_or_all(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the near miss, or all there is where nothing comes near."""
+    known = list(known)
+    return hint(name, known) or (f"; there is {', '.join(known)}" if known else "")

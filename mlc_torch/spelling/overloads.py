@@ -41,7 +41,7 @@ class Overloads:
         key = (len(args), tuple(given))
         door = self.doors.get(key)
         if door is None:
-            door = self._door(args, tuple(given))
+            door = self._door(target, args, tuple(given))
             if len(self.doors) < _REMEMBERED:
                 self.doors[key] = door
         return door(target, args, given)
@@ -61,24 +61,25 @@ class Overloads:
                 fits.append((declaration, positional))
         return fits
 
-    def _door(self, args: tuple[Any, ...], keywords: tuple[str, ...]) -> Door:
+    def _door(self, target: Any, args: tuple[Any, ...], keywords: tuple[str, ...]) -> Door:
         fits = self.fit(len(args), keywords)
         if not fits:
-            raise TypeError(self._no_such(args, keywords))
+            raise TypeError(self._no_such(self.title(target), args, keywords))
         declaration, positional = min(fits, key=lambda fit: len(fit[0].signature.params))
         return make_door(declaration, positional, keywords)
 
-    def _no_such(self, args: tuple[Any, ...], keywords: tuple[str, ...]) -> str:
+    def _no_such(self, title: str, args: tuple[Any, ...], keywords: tuple[str, ...]) -> str:
         given = ", ".join(["(unlabelled)"] * len(args) + [f"{k}=" for k in keywords])
         spellings = dict.fromkeys(spell_call(d) for d in self.declarations)
-        lines = "".join(f"\n  {self.title}{spelling}" for spelling in spellings)
+        lines = "".join(f"\n  {title}{spelling}" for spelling in spellings)
         closest = max(self.declarations, key=lambda d: _closeness(d, args, keywords))
-        hint = f"\nclosest: {self.title}{spell_call(closest)}" if closest.signature.params else ""
-        return f"{self.title}({given}) does not exist. There is:{lines}{hint}"
+        hint = f"\nclosest: {title}{spell_call(closest)}" if closest.signature.params else ""
+        return f"{title}({given}) does not exist. There is:{lines}{hint}"
 
-    @property
-    def title(self) -> str:
-        return self.owner if self.name == "init" else f"{self.owner}.{self.name}"
+    def title(self, target: Any) -> str:
+        """The member as the program calls it: by the object's own class, not by the one that declares the member."""
+        owner = target.__name__ if isinstance(target, type) else type(target).__name__
+        return owner if self.name == "init" else f"{owner}.{self.name}"
 
 
 _MISSING = 0.3
@@ -95,14 +96,20 @@ def _closeness(declaration: Declaration, args: tuple[Any, ...], keywords: tuple[
             met.add(param.keyword)
     for keyword in keywords:
         left = [p.keyword for p in params if p.keyword not in met]
-        best = max(left, key=lambda label: likeness(keyword, label), default="")
-        alike = likeness(keyword, best)
+        best = max(left, key=lambda label: _alike(keyword, label), default="")
+        alike = _alike(keyword, best)
         if alike >= 0.6:
             score += alike
             met.add(best)
         else:
             score -= _MISSING
     return score - _MISSING * len(declaration.signature.required - met)
+
+
+def _alike(keyword: str, label: str) -> float:
+    """As ``likeness``; the beginning of a label is meant for it: ``fill`` for ``fillWithData``."""
+    begins = len(keyword) > 2 and label.lower().startswith(keyword.lower())
+    return max(likeness(keyword, label), 0.75 if begins else 0.0)
 
 
 def _takes(type_: str, value: Any) -> bool:

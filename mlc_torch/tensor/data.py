@@ -15,6 +15,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
+from mlc_torch.tensor.shapes import reads_as
 
 TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
     MLCDataType.float32: torch.float32,
@@ -42,6 +43,9 @@ class MLCTensorData(MLCObject):
     """
 
     length = prop("Int", "How many bytes of the buffer are used.")
+
+    _shape: tuple[int, ...] | None = None
+    """Of an array that was given in place of data. Data itself is bytes, and has none."""
 
     @prop("UnsafeMutableRawPointer")
     def bytes(self):
@@ -78,9 +82,11 @@ class MLCTensorData(MLCObject):
         if isinstance(value, cls):
             return value
         try:
-            return cls._over(to_buffer(value))
+            made = cls._over(to_buffer(value))
         except TypeError:
             raise TypeError("MLCTensorData, a NumPy array or a torch tensor") from None
+        made.__dict__["_shape"] = getattr(value, "shape", None)
+        return made
 
     @classmethod
     def _over(cls, memory: Any) -> MLCTensorData:
@@ -116,14 +122,28 @@ class MLCTensorData(MLCObject):
             else:
                 if (self._element, dtype) not in FITTING:
                     check_fit(self._element, dtype, f"data for {name!r}" if name else "the data")
+                if self._shape is not None and self._shape != shape:
+                    self._check_shape(dtype, shape, f"data for {name!r}" if name else "the data")
                 with torch.inference_mode(False):  # what is made inside it could never be trained
                     found = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
             self._views[key] = found
         return found
 
-    def _must_fit(self, dtype: torch.dtype, who: str) -> None:
-        """Refuse data whose elements are of another type than a tensor's, before anything is changed."""
+    def _must_fit(self, dtype: torch.dtype, shape: tuple[int, ...], who: str) -> None:
+        """Refuse data whose elements or shape are not a tensor's, before anything is changed."""
         check_fit(self._element, dtype, who)
+        if self._shape is not None and self._shape != shape:
+            self._check_shape(dtype, shape, who)
+
+    def _check_shape(self, dtype: torch.dtype, shape: tuple[int, ...], who: str) -> None:
+        """Refuse an array whose elements would come to stand in other places of the tensor than in the array."""
+        element, given = self._element, self._shape
+        size = element.itemsize if isinstance(element, torch.dtype) else element[1]
+        if given is None or size != dtype.itemsize or reads_as(tuple(given), shape):
+            return  # elements of another size are raw bytes
+        turned = sorted(given) == sorted(shape)
+        out = "pass the transposed array (numpy.ascontiguousarray)" if turned else "pass an array of that shape"
+        refuse(f"{who} is an array of shape {list(given)}, the tensor's shape is {list(shape)}; {out}")
 
     def __reduce__(self) -> Any:
         raise TypeError("MLCTensorData wraps memory of this process and cannot be pickled")

@@ -109,10 +109,14 @@ class TensorState:
 
     def give_host(self, data: MLCTensorData, who: str) -> None:
         """Take ``data`` as this tensor's memory; all its bytes must be there."""
-        data._must_fit(self.dtype, who)
+        data._must_fit(self.dtype, self.shape, who)
         needed = self.descriptor._nbytes
         if data._length < needed:
-            refuse(f"{who} holds {data._length} bytes, a tensor of shape {list(self.shape)} needs {needed}")
+            size = self.dtype.itemsize
+            refuse(
+                f"{who} holds {data._length} bytes ({data._length // size} elements), a tensor of shape "
+                f"{list(self.shape)} needs {needed} ({needed // size} elements)"
+            )
         self.host, self.snapshot = data, None
 
     def host_view(self) -> torch.Tensor | None:

@@ -229,7 +229,7 @@ class MLCTensor(MLCObject):
         """Give the optimizer the memory that holds its state for this tensor."""
         needed = self._cell.descriptor._nbytes
         for i, state in enumerate(data):
-            state._must_fit(self._cell.dtype, f"optimizer data {i}")
+            state._must_fit(self._cell.dtype, self._cell.shape, f"optimizer data {i}")
             if state._length < needed:
                 refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
         self._cell.optimizer_data = list(data)
@@ -305,6 +305,13 @@ class MLCTensor(MLCObject):
     # With torch and NumPy (ours)
 
     _is_no_list = True  # although it has a length: a member that takes a list of tensors does not take one tensor
+
+    @staticmethod
+    def _meant_by(value: object) -> str:
+        """The end of an error message: how a tensor is made of what was given in its place."""
+        if isinstance(value, (np.ndarray, torch.Tensor)):
+            return " (MLCTensor.from_numpy(array) makes one of an array)"
+        return " (one tensor, not a list)" if isinstance(value, (list, tuple)) else ""
 
     @property
     def shape(self) -> torch.Size:

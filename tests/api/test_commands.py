@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 import torch
 
@@ -105,7 +107,9 @@ def test_the_version_is_shown(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["--version"])
     assert stop.value.code == 0
-    assert capsys.readouterr().out == f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}\n"
+    python = platform.python_version()
+    out = capsys.readouterr().out
+    assert out == f"mlc_torch {mlc_torch.__version__}, torch {torch.__version__}, Python {python}\n"
 
 
 def test_coverage_lists_the_members_of_a_class(capsys):

@@ -154,6 +154,8 @@ def test_the_closest_is_spelt_as_it_is_called(call, closest):
             "MLCTensor(descriptor=)",
         ),
         (lambda: mlc_torch.MLCSoftmaxLayer(type=0), "MLCSoftmaxLayer(operation=)"),
+        (lambda: mlc_torch.MLCTensor(shape=[3], fill=0), "MLCTensor(shape=, fillWithData=)"),
+        (lambda: mlc_torch.MLCTensor(shape=[3], fill=0, dataType=1), "MLCTensor(shape=, fillWithData=, dataType=)"),
         (lambda: mlc_torch.MLCGraph().node(layer=None, sources=[]), "MLCGraph.node(with_, sources=)"),
     ],
 )

@@ -6,7 +6,9 @@ import copy
 import pickle
 import warnings
 
+import numpy as np
 import pytest
+import torch
 
 import mlc_torch as mlc
 from mlc_torch import MLCActivationLayer, MLCDataType, MLCExecutionOptions, MLCTensor
@@ -86,7 +88,8 @@ def test_a_near_miss_on_a_program_s_own_class_is_set_with_a_warning_at_the_progr
     [
         (lambda: MLCDataType.flaot32, "MLCDataType has no case 'flaot32'; closest: float32"),
         (lambda: MLCExecutionOptions.syncronous, "MLCExecutionOptions has no case 'syncronous'; closest: synchronous"),
-        (lambda: mlc.MLCLossType.zzz, "MLCLossType has no case 'zzz'"),
+        (lambda: mlc.MLCDeviceType.zzz, "MLCDeviceType has no case 'zzz'; there is cpu, gpu, any, ane"),
+        (lambda: mlc.MLCPaddingPolicy.zzz, "MLCPaddingPolicy has no case 'zzz'; there is same, valid, sized"),
         (lambda: mlc.MLCPaddingPolicy.vallid, "MLCPaddingPolicy has no case 'vallid'; closest: valid"),
         (lambda: mlc.MLCPoolingType.averge, "MLCPoolingType has no case 'averge'; closest: average"),
     ],
@@ -105,3 +108,61 @@ def test_cases_cannot_be_added_or_given_names():
     with pytest.raises(AttributeError, match=r"has no property 'size'"):
         (MLCExecutionOptions.synchronous | MLCExecutionOptions.profiling).size = 4
     assert MLCDataType.float32 == 1 and not hasattr(MLCDataType.float32, "size")
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: mlc.MLCTensor(shape=[2], dataType="float32"), "expects MLCDataType.float32, got 'float32'"),
+        (lambda: mlc.MLCTensor(shape=[2], dataType=np.float32), "expects MLCDataType.float32, got"),
+        (lambda: mlc.MLCTensor(shape=[2], dataType=torch.int8), "expects MLCDataType.int8, got torch.int8"),
+        (lambda: mlc.MLCTensor(shape=[2], dataType="complex"), "expects MLCDataType (float32, float16, boolean"),
+        (lambda: compiled(device="cpu"), "expects MLCDevice (MLCDevice.cpu()), got 'cpu'"),
+        (lambda: compiled(device=torch.device("cuda:0")), "expects MLCDevice (MLCDevice.gpu()), got device("),
+        (lambda: compiled(device=mlc.MLCDeviceType.cpu), "expects MLCDevice (MLCDevice(type=MLCDeviceType.cpu)), got"),
+        (lambda: compiled(device=mlc.MLCDevice), "expects MLCDevice (an object, not the class MLCDevice itself)"),
+        (lambda: compiled(options="debugLayer"), "expects MLCGraphCompilationOptions.debugLayers, got"),
+        (
+            lambda: node(np.zeros((2, 3))),
+            "expects MLCTensor (MLCTensor.from_numpy(array) makes one of an array), got an array of shape [2, 3] and type float64 (ndarray)",
+        ),
+        (lambda: node([MLCTensor(shape=[2])]), "expects MLCTensor (one tensor, not a list), got ["),
+        (
+            lambda: mlc.MLCPaddingPolicy.sized(1, 2),
+            "takes its values by their labels: MLCPaddingPolicy.sized(y=1, x=1)",
+        ),
+        (lambda: mlc.MLCPaddingPolicy.sized(y=1), "takes its values by their labels: MLCPaddingPolicy.sized(y=1, x=1)"),
+        (lambda: mlc.MLCPoolingType.average(True), "labels: MLCPoolingType.average(countIncludesPadding=True)"),
+    ],
+)
+def test_what_is_nearly_right_is_told_how_it_is_written(call, says):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert says in str(error.value)
+
+
+def compiled(**given):
+    graph = mlc.MLCGraph()
+    graph.node(MLCActivationLayer.relu, source=MLCTensor(shape=[2]))
+    return mlc.MLCInferenceGraph(graphObjects=[graph]).compile(**{"options": [], "device": mlc.MLCDevice()} | given)
+
+
+def node(source):
+    return mlc.MLCGraph().node(MLCActivationLayer.relu, source=source)
+
+
+def test_errors_name_the_class_of_the_object_not_the_one_that_declares_the_member():
+    for graph in (
+        mlc.MLCTrainingGraph(graphObjects=[], lossLayer=None, optimizer=None),
+        mlc.MLCInferenceGraph(graphObjects=[]),
+    ):
+        name = type(graph).__name__
+        for member in ("compile", "addInputs", "addOutputs", "execute", "link", "node", "bindAndWriteData"):
+            with pytest.raises(TypeError) as error:
+                getattr(graph, member)(nonsense=1)
+            lines = str(error.value).splitlines()
+            assert lines[0] == f"{name}.{member}(nonsense=) does not exist. There is:"
+            assert all(line.removeprefix("closest: ").strip().startswith(f"{name}.{member}(") for line in lines[1:])
+    for member in ("step", "fit", "evaluate"):
+        with pytest.raises(TypeError, match=rf"MLCTrainingGraph\.{member}"):
+            getattr(mlc.MLCTrainingGraph(graphObjects=[], lossLayer=None, optimizer=None), member)()

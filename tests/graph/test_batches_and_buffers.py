@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from mlc_torch import (
     MLCGraph,
     MLCInferenceGraph,
     MLCLossLayer,
+    MLCLossType,
     MLCLSTMDescriptor,
     MLCLSTMLayer,
     MLCReductionType,
@@ -24,11 +27,13 @@ from mlc_torch import (
     MLCTrainingWarning,
     last_refusal,
 )
+from mlc_torch.refusals import MLCRefusal
 from tests.graph.programs import (
     array,
     cpu,
     data,
     dense,
+    loss,
     on,
     placeholder,
     predictions,
@@ -232,12 +237,139 @@ def test_missing_data_is_refused_and_names_what_is_missing():
     program = regression()
     assert program.compile()
     fed = {"lossLabelsData": program.labels_data(), "lossLabelWeightsData": None, "batchSize": 4}
-    assert not program.training.execute(inputsData={"image": data(program.given["x"])}, **fed)
-    assert "no data for the input 'x'" in str(last_refusal()) and "'image'" in str(last_refusal())
+    assert not program.training.execute(inputsData={}, **fed)
+    assert "no data for the input 'x'; give it in inputsData, or bind it with bindAndWriteData" in str(last_refusal())
     assert not program.training.execute(inputsData=program.inputs_data(), **{**fed, "lossLabelsData": None})
     assert "label 't'" in str(last_refusal())
-    assert not program.forward() and "no data for the input 'x'" in str(last_refusal())
+    assert not program.forward()
+    assert "no data for the input 'x'; bind it with bindAndWriteData before" in str(last_refusal())
     assert program.step() > 0
+
+
+NAMES = {
+    "misspelt": ({"xx": "x"}, {"t": "t"}, "inputsData names 'xx'; addInputs declared for it: x"),
+    "capital": ({"x": "x"}, {"T": "t"}, "lossLabelsData names 'T'; addInputs declared for it: t; closest: t"),
+    "one too many": ({"x": "x", "y": "x"}, {"t": "t"}, "inputsData names 'y'"),
+    "in the wrong dictionary": (
+        {"x": "x", "t": "t"},
+        {},
+        "inputsData names 't'.*data for 't' goes into lossLabelsData",
+    ),
+}
+
+
+@pytest.mark.parametrize("batch", [4, 2])
+@pytest.mark.parametrize("case", NAMES)
+def test_unknown_names_are_refused_though_data_is_bound(case, batch):
+    """Without a word the numbers of the last bind would be used again."""
+    program, (inputs, labels, words) = regression(), NAMES[case]
+    assert program.compile() and program.bind()
+    before = array(program.layers[0].weights).copy()
+    for kind in (data, np.asarray):
+        given = {name: kind(values) for name, values in program.given.items()}
+        assert not program.training.execute(
+            inputsData={name: given[of] for name, of in inputs.items()},
+            lossLabelsData={name: given[of] for name, of in labels.items()},
+            lossLabelWeightsData=None,
+            batchSize=batch,
+        )
+        assert re.search(words, str(last_refusal()))
+    assert np.array_equal(array(program.layers[0].weights), before)
+    assert program.training.execute(
+        inputsData={"x": given["x"]}, lossLabelsData=None, lossLabelWeightsData=None, batchSize=batch
+    )
+
+
+def test_a_declared_input_that_nobody_reads_is_no_unknown_name():
+    program = regression()
+    more = {"spare": placeholder(4, 1)}
+    training = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs(program.inputs | more, lossLabels=program.labels)
+    with pytest.warns(MLCTrainingWarning, match="spare"):
+        assert training.compile(options=[], device=cpu())
+    assert training.execute(
+        inputsData=program.inputs_data() | {"spare": values(4, 1)},
+        lossLabelsData=program.labels_data(),
+        lossLabelWeightsData=None,
+        batchSize=4,
+    )
+
+
+SHAPES = {
+    # of the array, of the tensor, whether the one is read as the other
+    "its own": ((4, 6), (4, 6), True),
+    "ones added": ((4, 6, 1, 1), (4, 6), True),
+    "ones left out": ((4, 6), (4, 6, 1, 1), True),
+    "a row": ((24,), (4, 6), True),
+    "neighbours joined": ((4, 6), (4, 2, 3), True),
+    "neighbours split": ((4, 2, 3), (4, 6), True),
+    "more samples": ((9, 6), (4, 6), True),
+    "transposed": ((6, 4), (4, 6), False),
+    "other features": ((4, 7), (4, 6), False),
+    "fewer features, more samples": ((8, 3), (4, 6), False),
+    "channels last": ((4, 2, 2, 3), (4, 3, 2, 2), False),
+    "a matrix for a row": ((4, 6), (4,), False),
+}
+
+
+@pytest.mark.parametrize("make", [lambda s: np.zeros(s, np.float32), torch.zeros], ids=["numpy", "torch"])
+@pytest.mark.parametrize("case", SHAPES)
+def test_an_array_has_the_tensor_s_shape(case, make):
+    given, wanted, fits = SHAPES[case]
+    graph, x = MLCGraph(), placeholder(*wanted)
+    graph.node(MLCActivationLayer.relu, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    memory = make(given)
+    bind = {"forInputs": {"x": x}, "to": cpu(), "synchronous": True}
+    for answer in (
+        inference.execute(inputsData={"x": memory}, batchSize=0),
+        inference.bindAndWriteData({"x": memory}, **bind),
+        x.bindAndWriteData(memory, to=cpu()),
+    ):
+        assert answer is fits
+        if not fits:
+            words = f"is an array of shape {list(given)}, the tensor's shape is {list(wanted)}"
+            assert words in str(last_refusal())
+    size = memory.nbytes
+    assert inference.execute(inputsData={"x": MLCTensorData(bytesNoCopy=memory, length=size)}, batchSize=0)
+
+
+def test_label_weights_that_nobody_declared_are_refused():
+    program = regression()
+    assert program.compile() and program.bind()
+    given = {"inputsData": {}, "lossLabelsData": None, "batchSize": 0}
+    assert not program.training.execute(**given, lossLabelWeightsData={"t": values(4, 1)})
+    assert "lossLabelWeightsData names 't'; addInputs declared for it: nothing" in str(last_refusal())
+
+
+def test_raw_bytes_have_no_shape():
+    program = regression()
+    assert program.compile()
+    assert program.training.execute(
+        inputsData={"x": program.given["x"].view(np.uint8)},
+        lossLabelsData={"t": torch.from_numpy(program.given["t"]).view(torch.uint8)},
+        lossLabelWeightsData=None,
+        batchSize=0,
+    )
+
+
+@pytest.mark.parametrize("labels", [np.arange(6) % 3, torch.arange(6) % 3, (np.arange(6) % 3).astype(np.float32)])
+@pytest.mark.parametrize("batch", [6, 4])
+def test_class_numbers_are_told_to_become_one_hot(labels, batch):
+    graph, x, t = MLCGraph(), placeholder(6, 4), placeholder(6, 3)
+    graph.node(dense(4, 3), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(MLCLossType.softmaxCrossEntropy), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    fed = {"inputsData": {"x": values(6, 4)}, "lossLabelWeightsData": None, "batchSize": batch}
+    assert not training.execute(**fed, lossLabelsData={"t": labels})
+    assert "pass np.eye(3, dtype=np.float32)[labels]" in str(last_refusal())
+    assert "astype" not in str(last_refusal())
+    with pytest.raises(MLCRefusal, match=r"pass np.eye\(3, dtype=np.float32\)\[labels\]"):
+        training.step(values(6, 4)[:batch], labels[:batch])
+    assert not training.execute(**fed, lossLabelsData={"t": np.eye(3, dtype=np.int64)[np.asarray(labels, int)]})
+    assert "astype(np.float32)" in str(last_refusal())
+    assert training.execute(**fed, lossLabelsData={"t": np.eye(3, dtype=np.float32)[np.asarray(labels, int)]})
 
 
 @pytest.mark.parametrize(

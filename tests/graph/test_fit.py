@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCDataType, MLCGraph, MLCReductionType, MLCTensor, MLCTrainingGraph, MLCTrainingWarning, strict
+from mlc_torch import (
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
+    MLCDataType,
+    MLCGraph,
+    MLCReductionType,
+    MLCTensor,
+    MLCTrainingGraph,
+    MLCTrainingWarning,
+    strict,
+)
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.history import Epoch, History
 from tests.graph.programs import cpu, data, dense, loss, placeholder, sgd, values
@@ -154,12 +164,76 @@ def test_errors_say_which_batch():
     with pytest.raises(MLCRefusal) as found:
         program().fit([*good, (x[:, :4], t)], progress=False)
     assert found.value.__notes__ == ["in batch 3 of epoch 1"]
-    with pytest.raises(TypeError, match=r"a batch is \(inputs, labels\) or \(inputs, labels, weights\), got ndarray"):
-        program().fit([x], progress=False)
+    with pytest.raises(
+        TypeError, match=r"a batch is \(inputs, labels\) or \(inputs, labels, weights\), got ndarray"
+    ) as late:
+        program().fit(iter([x]), progress=False)
+    assert late.value.__notes__ == ["in batch 1 of epoch 1"]
     with pytest.raises(ValueError, match="epoch 1 has no batches"):
         program().fit([], progress=False)
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         program().fit(good, epochs=0)
+
+
+X, T = batches(1)[0]
+WRONG = {
+    "arrays": (lambda t: t.fit(X, T), "too many positional arguments; call it as training.fit([(x1, y1), (x2, y2)], epochs=10)"),
+    "nothing": (lambda t: t.fit(), "missing a required argument: 'batches'; call it as"),
+    "a wrong name": (lambda t: t.fit([(X, T)], epoch=3), "unexpected keyword argument 'epoch'; closest: epochs; call it as"),
+    "one pair": (lambda t: t.fit((X, T)), "batches must be an iterable of (inputs, labels), for example [(x1, y1)"),
+    "one array": (lambda t: t.fit(X), "batches must be an iterable of (inputs, labels), for example"),
+    "none": (lambda t: t.fit(None), "batches must be an iterable of (inputs, labels), for example"),
+    "a dictionary": (lambda t: t.evaluate({"x": X}), "batches must be an iterable of (inputs, labels), for example"),
+    "validation": (lambda t: t.fit([(X, T)], validation=(X, T)), "validation must be an iterable of (inputs, labels)"),
+    "no callback": (lambda t: t.fit([(X, T)], callbacks=3), "callbacks must be a function that is called with the Epoch"),
+    "half epochs": (lambda t: t.fit([(X, T)], epochs=2.5), "epochs must be a whole number, got 2.5 (float)"),
+    "one input": (lambda t: t.step([X, X], T), "2 inputs were given, addInputs declared 1: x"),
+    "a row of numbers": (lambda t: t.step([1.0, 2.0], T), "a row of numbers is an array: np.array(numbers, np.float32)"),
+    "fewer inputs": (lambda t: t.step(X[:4], T), "4 in the input 'x', 8 in the label 't'"),
+    "fewer labels": (lambda t: t.step(X, T[:4]), "8 in the input 'x', 4 in the label 't'"),
+    "transposed": (lambda t: t.step(X.T, T), "is an array of shape [6, 8], the tensor's shape is [8, 6]"),
+    "an unknown name": (lambda t: t.step({"X": X}, {"t": T}), "inputsData names 'X'; addInputs declared for it: x; closest: x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_mistakes_are_told_with_what_is_expected(case, caplog):
+    """Each is raised, once, and nothing has been trained."""
+    training, (call, words) = program(), WRONG[case]
+    before = training.layers[0].weights.numpy().copy()
+    with pytest.raises((TypeError, ValueError)) as found:
+        call(training)
+    assert words in str(found.value)
+    assert not caplog.records and np.array_equal(training.layers[0].weights.numpy(), before)
+
+
+def test_one_input_of_two_is_counted_in_the_singular():
+    graph, x, y, t = MLCGraph(), placeholder(BATCH, 6), placeholder(BATCH, 6), placeholder(BATCH, 6)
+    graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[x, y])
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"x": x, "y": y}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    with (
+        pytest.warns(MLCTrainingWarning),
+        pytest.raises(TypeError, match="1 input was given, addInputs declared 2: x, y"),
+    ):
+        training.step(X, X)
+
+
+def test_without_an_optimizer_it_warns_once_for_a_compiled_graph():
+    training = program()
+    training._optimizer = None
+    training._changed()
+    with pytest.warns(MLCTrainingWarning, match="no optimizer, so that step and fit change no parameter"):
+        training.fit(batches(), progress=False)
+    training.step(X, T)
+
+
+def test_an_epoch_is_an_entry_of_the_history():
+    history = program().fit(batches(), epochs=3, progress=False)
+    assert history[0] is history.epochs[0] and history[-1] is history.epochs[-1] and list(history) == history.epochs
+    assert history[1:] == history.epochs[1:] and len(history) == 3
+    with pytest.raises(TypeError, match="history\\['loss'\\] does not exist.*best, epochs, losses, plot, step_losses"):
+        history["loss"]
 
 
 @pytest.mark.parametrize("count", [4, 5])
@@ -186,6 +260,7 @@ def test_callbacks_may_end_training():
 
     history = program().fit(batches(), epochs=9, callbacks=[stop, lambda epoch: None], progress=False)
     assert seen == history.epochs and len(history) == 2
+    assert len(program().fit(batches(), epochs=9, callbacks=stop, progress=False)) == 2
     assert history.stopped_because == "a callback ended training after epoch 2"
 
 

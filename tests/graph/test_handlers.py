@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 
 import numpy as np
@@ -120,12 +121,39 @@ def test_a_refusal_that_a_handler_raises_is_no_answer():
     assert program.execute()
 
 
-def test_a_lambda_with_too_few_arguments_is_a_type_error():
+@pytest.mark.parametrize("handler", [lambda result: None, lambda a, b, c, d: None], ids=["too few", "too many"])
+def test_a_handler_with_other_parameters_is_a_type_error(handler):
+    """A graph's first handler is looked at before anything is run; a later one is told what it is called with."""
+    program, says = regression(), r"called with \(result, error, executionTime\), this one takes \("
+    assert program.compile()
+    before = array(program.layers[0].weights).copy()
+    with pytest.raises(TypeError, match=says):
+        program.execute(completionHandler=handler)
+    assert np.array_equal(array(program.layers[0].weights), before)
+    assert program.execute()
+    with pytest.raises(TypeError, match="positional argument") as found:
+        program.execute(completionHandler=handler)
+    assert re.search(says, found.value.__notes__[0])
+
+
+def test_a_type_error_inside_a_handler_is_its_own():
     program = regression()
     assert program.compile()
-    with pytest.raises(TypeError, match="positional argument"):
-        program.execute(completionHandler=lambda result: None)
-    assert program.execute()
+    for _ in range(2):
+        with pytest.raises(TypeError, match="unsupported operand") as found:
+            program.execute(completionHandler=lambda result, error, seconds: seconds + "")
+        assert not hasattr(found.value, "__notes__")
+
+
+@pytest.mark.parametrize("handler", [print, lambda *given: None, [].insert])
+def test_what_takes_three_is_a_handler(handler):
+    program = regression()
+    assert program.compile()
+    if handler is print or handler.__name__ == "<lambda>":
+        assert program.execute(completionHandler=handler)
+    else:  # it tells its parameters, and takes two
+        with pytest.raises(TypeError, match="executionTime"):
+            program.execute(completionHandler=handler)
 
 
 def test_on_the_completion_thread_the_next_call_raises_it_once(monkeypatch):

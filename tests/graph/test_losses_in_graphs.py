@@ -79,12 +79,14 @@ def test_labels_may_be_squeezed(shape, torch_device):
     np.testing.assert_allclose(array(program.layers[0].weights), array(full.layers[0].weights), rtol=1e-5, atol=1e-6)
 
 
-def test_labels_of_another_size_are_refused_at_compile():
+@pytest.mark.parametrize("shape", [(6, 4), (3, 6), (9, 2)], ids=str)
+def test_labels_of_another_shape_are_refused_at_compile(shape):
+    """Also with as many elements: a label would be compared with another sample's prediction."""
     program = classifier((6, 3))
     training = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=sgd())
-    assert training.addInputs(program.inputs, lossLabels={"t": placeholder(6, 4)})
+    assert training.addInputs(program.inputs, lossLabels={"t": placeholder(*shape)})
     assert not training.compile(options=[], device=cpu())
-    assert "[6, 3, 1, 1]" in str(last_refusal()) and "[6, 4]" in str(last_refusal())
+    assert "[6, 3, 1, 1]" in str(last_refusal()) and str(list(shape)) in str(last_refusal())
     assert program.compile() and program.step() > 0
 
 
