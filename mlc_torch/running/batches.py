@@ -30,10 +30,10 @@ class Kind:
 
     def __init__(self, word: str, cells: Mapping[str, TensorState]) -> None:
         self.word, self.cells = word, cells
-        self.name, self.cell, self.type = "", None, None
+        self.name, self.cell, self.type, self.shape = "", None, None, None
         if len(cells) == 1:  # as in most programs
             ((self.name, self.cell),) = cells.items()
-            self.type = _NUMPY_TYPES[self.cell.dtype]
+            self.type, self.shape = _NUMPY_TYPES[self.cell.dtype], self.cell.shape
 
     def by_name(self, values: Values) -> dict[str, Any] | None:
         """Values of this kind by their declared names, ready for ``execute``."""
@@ -65,6 +65,8 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
         value = value.torch
     elif not isinstance(value, torch.Tensor):
         return np.ascontiguousarray(value, _NUMPY_TYPES[cell.dtype])  # the array itself where it fits
+    if value.dtype is cell.dtype and value.is_cpu and value.is_contiguous():
+        return value
     return value.detach().to("cpu", cell.dtype).contiguous()
 
 
@@ -75,21 +77,27 @@ class Taker:
         self, declared: Sequence[tuple[str, Mapping[str, TensorState]]], full: int, axes: Mapping[int, int | None]
     ) -> None:
         self.inputs, self.labels, self.weights = (Kind(word, cells) for word, cells in declared)
-        self.full, self.axes = full, axes
+        self.full, self.axes, self.pair = full, axes, (self.inputs, self.labels)
+        self.is_pair = None not in (self.inputs.shape, self.labels.shape)
 
     def __call__(self, batch: Any) -> Given:
         if type(batch) in (tuple, list) and len(batch) == 2:
-            values, labels = batch
-            first, second = self.inputs, self.labels
-            if (
-                type(values) is type(labels) is np.ndarray
-                and first.cell is not None
-                and second.cell is not None
-                and values.shape == first.cell.shape
-                and labels.shape == second.cell.shape
-            ):  # the whole of a batch, as in most programs
-                values, labels = np.ascontiguousarray(values, first.type), np.ascontiguousarray(labels, second.type)
-                return {first.name: values}, {second.name: labels}, None, self.full or 1, 0
+            # A whole batch of one input and one label, as most programs have it. It is known to fit: nobody asks again.
+            first, second = batch
+            if type(first) is type(second) is MLCTensorData and self.is_pair:
+                return {self.inputs.name: first}, {self.labels.name: second}, None, self.full or 1, self.full
+            named = []
+            for kind, value in zip(self.pair, batch, strict=True):
+                what = type(value)
+                if what is np.ndarray and value.shape == kind.shape:
+                    value = MLCTensorData._over(np.ascontiguousarray(value, kind.type))
+                elif what is torch.Tensor and value.shape == kind.shape:
+                    value = MLCTensorData._over(_ready(value, kind.cell))
+                else:
+                    break
+                named.append({kind.name: value})
+            else:
+                return named[0], named[1], None, self.full or 1, self.full
         elif not isinstance(batch, (tuple, list)) or not 1 <= len(batch) <= 3:
             raise TypeError(
                 f"a batch is (inputs, labels) or (inputs, labels, weights), got {_spoken(batch)}; batches are {EXAMPLE}"
@@ -97,7 +105,7 @@ class Taker:
         inputs, labels, weights = (*batch, None, None)[:3]
         given = self.inputs.by_name(inputs) or {}, self.labels.by_name(labels), self.weights.by_name(weights)
         count = self._count(given)
-        return (*given, count or 1, 0 if count == self.full else count)
+        return (*given, count or 1, count)
 
     def _count(self, given: tuple[Mapping[str, Any] | None, ...]) -> int:
         """How many samples a batch has, which its arrays must agree in."""
@@ -105,8 +113,9 @@ class Taker:
         for kind, data in zip((self.inputs, self.labels, self.weights), given, strict=True):
             for name, value in (data or {}).items():
                 cell = kind.cells.get(name)
-                counts_samples = cell is not None and counted_axis(cell, self.axes, self.full) == 0
-                count = _samples(value, cell.shape) if counts_samples else None
+                if cell is None or counted_axis(cell, self.axes, self.full) != 0:
+                    continue
+                count = _samples(value, cell.shape)
                 if count is not None:
                     found[f"{kind.word} {name!r}"] = count
         counts = set(found.values())
@@ -135,12 +144,9 @@ def _spoken(batch: Any) -> str:
     return type(batch).__name__
 
 
-def mean_of(result: MLCTensor) -> float:
+def mean_of(loss: torch.Tensor) -> float:
     """A loss without reduction has a value for each sample or element: their mean."""
-    values = result._cell.value
-    if values is None:
-        values = result.torch
-    return values.item() if values.numel() == 1 else values.mean().item()
+    return loss.item() if loss.numel() == 1 else loss.mean().item()
 
 
 def once(batches: Batches) -> Iterable[Any]:

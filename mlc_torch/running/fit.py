@@ -65,7 +65,7 @@ class FittingGraph:
     _device: Any
     _optimizer: Any
     _declared_batch: Callable[[], int]
-    _planned_nodes: Callable[[], Any]
+    _planned_nodes: Callable[..., Any]
     bindAndWriteData: Callable[..., bool]
     execute: Callable[..., bool]
     executeForward: Callable[..., bool]
@@ -81,7 +81,8 @@ class FittingGraph:
         if self._optimizer is None:
             self._warn_of_no_optimizer()
         batch = (inputs, labels) if weights is None else (inputs, labels, weights)
-        return self._loss_of(batch, _TRAIN)[0]
+        ((loss, _),) = self._losses((batch,), _TRAIN)
+        return loss
 
     def evaluate(self, batches: Batches) -> float:
         """The mean loss over some batches, forward only and in inference mode; nothing is trained."""
@@ -187,38 +188,39 @@ class FittingGraph:
                 write("loss/validation", validated, number)
         return Epoch(number, total / samples, validated, steps, samples, seconds)
 
-    def _losses(self, batches: Iterable[Any], options: Run, where: str) -> Iterator[tuple[float, int]]:
-        """The loss and the number of samples of each batch; an error says which batch it was."""
-        for number, batch in enumerate(batches, 1):
-            try:
-                found = self._loss_of(batch, options)
-            except (MLCRefusal, TypeError, ValueError) as error:
-                error.add_note(f"in batch {number} of {where}")
-                raise
-            yield found
+    def _losses(self, batches: Iterable[Any], options: Run, where: str = "") -> Iterator[tuple[float, int]]:
+        """The loss and the number of samples of each batch; an error says which batch it was.
 
-    def _loss_of(self, batch: Any, options: Run) -> tuple[float, int]:
-        """The loss of a batch, and its number of samples."""
-        inputs, labels, weights, count, size = (self._runs.taker or self._new_taker())(batch)
-        told: list[float] = []
+        All of it stands in this one loop: between two runs of a small network, a few calls of functions count.
+        """
+        runs, execute, loss = self._runs, self.execute, math.nan
 
         def hear(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
+            nonlocal loss
             if result is not None:
-                told.append(mean_of(result))
+                value: Any = result._cell.value
+                loss = value.item() if value.numel() == 1 else mean_of(value)
 
-        token = strictness.set(True)  # a refusal is raised, and needs no line in the log
-        try:
-            self.execute(
-                inputsData=inputs,
-                lossLabelsData=labels,
-                lossLabelWeightsData=weights,
-                batchSize=size,
-                options=options,
-                completionHandler=hear,
-            )
-        finally:
-            strictness.reset(token)
-        return told[0], count
+        for number, batch in enumerate(batches, 1):
+            try:
+                inputs, labels, weights, count, size = (runs.taker or self._new_taker())(batch)
+                token = strictness.set(True)  # a refusal is raised, and needs no line in the log
+                try:
+                    execute(
+                        inputsData=inputs,
+                        lossLabelsData=labels,
+                        lossLabelWeightsData=weights,
+                        batchSize=size,
+                        options=options,
+                        completionHandler=hear,
+                    )
+                finally:
+                    strictness.reset(token)
+            except (MLCRefusal, TypeError, ValueError) as error:
+                if where:
+                    error.add_note(f"in batch {number} of {where}")
+                raise
+            yield loss, count
 
     def _new_taker(self) -> Taker:
         """As long as nothing is declared or added, one serves all batches."""
@@ -265,7 +267,7 @@ class FittingGraph:
             self.bindAndWriteData(data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
         result = _done(self.executeForward, batchSize=size, options=_TRAIN)
         _done(self.executeGradient, batchSize=size, options=_TRAIN)
-        return mean_of(result), count
+        return mean_of(result._cell.value), count
 
     def _update_by(self, totals: Sequence[Any], samples: int) -> None:
         for gradient, total in zip(self._runs.last.gradients, totals, strict=True):

@@ -111,3 +111,47 @@ def test_after_an_async_form_too():
 
     assert asyncio.run(once()) <= MOST + 3  # keeping the result is three more
     assert len(python_calls(program.handler)) <= MOST
+
+
+def calls_of(work) -> int:
+    """How many Python functions ``work`` calls."""
+    count = 0
+
+    def look(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(look)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+FORMS = {"data": lambda given: given, "arrays": lambda given: given._owner}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_of_fit_is_little_more_than_an_execute(form):
+    """A generator that goes on, the batch by name, and the handler: three more than the loop written out has without one."""
+    program, make = Perceptron(), FORMS[form]
+    x, t = make(program.given["inputsData"]["x"]), make(program.given["lossLabelsData"]["t"])
+    given = program.given | {"inputsData": {"x": x}, "lossLabelsData": {"t": t}}
+
+    def fit(count: int) -> None:
+        program.training.fit([(x, t)] * count, progress=False)
+
+    def loop(count: int) -> None:
+        for _ in range(count):
+            program.training.execute(**given, options=Run.synchronous, completionHandler=None)
+
+    for _ in range(3):
+        fit(2)
+        loop(2)
+    in_fit = (calls_of(lambda: fit(15)) - calls_of(lambda: fit(5))) / 10
+    in_loop = (calls_of(lambda: loop(15)) - calls_of(lambda: loop(5))) / 10
+    assert in_fit <= in_loop + 4, (
+        in_fit,
+        in_loop,
+    )  # and the handle of the result, which a call without handler has not
