@@ -251,11 +251,7 @@ class MLCGraph(MLCObject):
         self, given: Mapping[str, MLCTensorData], tensors: Mapping[str, MLCTensor], device: MLCDevice, batch_size: int
     ) -> bool:
         """Nothing is written before everything was checked."""
-        bound = []
-        for name, tensor in tensors.items():
-            data = given.get(name)
-            if data is not None:
-                bound.append((name, tensor._cell, data))
+        bound = [(name, tensor._cell, given[name]) for name, tensor in tensors.items() if name in given]
         if len(bound) != len(given):
             warn_unbound(given, tensors)
         batches = self._batches([cell for _, cell, _ in bound], batch_size) if batch_size else [0] * len(bound)
@@ -264,12 +260,8 @@ class MLCGraph(MLCObject):
             kept.append(cell.is_shown or (bool(trained) and _is_among(cell, trained)))
             if kept[number]:
                 batches[number] = 0
-            if (
-                batches[number]
-                or data._length < cell.nbytes
-                or (data._element, cell.dtype) not in FITTING
-                or (data._shape is not None and data._shape != cell.shape)
-            ):
+            is_odd = data._length < cell.nbytes or data._shape not in (None, cell.shape)
+            if batches[number] or is_odd or (data._element, cell.dtype) not in FITTING:
                 needed_bytes(name, cell, data, batches[number])
         try:
             with undisturbed(device.torch_device) if is_disturbed() else _AS_IT_IS:
