@@ -46,7 +46,7 @@ class Kind:
             one = len(several) == 1
             raise TypeError(
                 f"{len(several)} {self.word}{' was' if one else 's were'} given, addInputs declared {len(self.cells)}: "
-                f"{', '.join(self.cells) or 'none'}"
+                f"{', '.join(self.cells) or 'call it before compile'}"
                 + ("; a row of numbers is an array: np.array(numbers, np.float32)" if _is_row(several) else "")
             )
         return {name: _ready(v, cell) for v, (name, cell) in zip(several, self.cells.items(), strict=True)}

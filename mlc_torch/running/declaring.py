@@ -218,7 +218,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         if batch_size < 0:
             refuse(f"batchSize must not be negative, got {batch_size}")
         if full and batch_size > full:
-            refuse(f"batchSize is {batch_size}, the inputs hold {full} samples")
+            refuse(f"batchSize is {batch_size}, the inputs hold {full} samples; a batch may be smaller, not larger")
         return batch_size or full
 
     def _batches(self, cells: list[TensorState], batchSize: int) -> list[int]:

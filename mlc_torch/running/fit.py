@@ -63,6 +63,7 @@ class FittingGraph:
     _declared: Any
     _runs: Any
     _device: Any
+    _compiled: Any
     _optimizer: Any
     _declared_batch: Callable[[], int]
     _planned_nodes: Callable[..., Any]
@@ -224,6 +225,8 @@ class FittingGraph:
 
     def _new_taker(self) -> Taker:
         """As long as nothing is declared or added, one serves all batches."""
+        if self._compiled is None:
+            raise MLCRefusal("the graph is not compiled; call compile(options:device:) first", type(self).__name__)
         taker = self._runs.taker = Taker(
             self._declared.fed(), self._declared_batch(), batch_axes(self._planned_nodes())
         )

@@ -135,7 +135,9 @@ def _unknown_name(target: MLCObject, name: str) -> None:
     cls = type(target)
     known = [n for n in dir(cls) if not n.startswith("_") and "_" not in n]
     if is_ours(cls):
-        raise AttributeError(f"{cls.__name__} has no property {name!r}{hint(name, known)}")
+        settable = ", ".join(n for n, p in cls.__properties__.items() if p.settable)
+        there = hint(name, known) or (f"; can be set: {settable}" if settable else "")
+        raise AttributeError(f"{cls.__name__} has no property {name!r}{there}")
     inherited = {n for base in cls.__mro__ if is_ours(base) for n in vars(base)}
     meant = near_miss(name, [n for n in known if n in inherited])
     if meant is not None:

@@ -74,12 +74,25 @@ class Overloads:
         lines = "".join(f"\n  {title}{spelling}" for spelling in spellings)
         closest = max(self.declarations, key=lambda d: _closeness(d, args, keywords))
         hint = f"\nclosest: {title}{spell_call(closest)}" if closest.signature.params else ""
-        return f"{title}({given}) does not exist. There is:{lines}{hint}"
+        return f"{title}({given}) does not exist{_difference(closest, len(args), keywords)}. There is:{lines}{hint}"
 
     def title(self, target: Any) -> str:
         """The member as the program calls it: by the object's own class, not by the one that declares the member."""
         owner = target.__name__ if isinstance(target, type) else type(target).__name__
         return owner if self.name == "init" else f"{owner}.{self.name}"
+
+
+def _difference(closest: Declaration, count: int, keywords: tuple[str, ...]) -> str:
+    """Which labels a call has that the closest member has not, and which it lacks."""
+    signature = closest.signature
+    positional = positional_keywords(closest, count)
+    if positional is None:
+        return ""  # unlabelled arguments where labels belong: the closest spelling shows them
+    unknown = [f"{k}=" for k in keywords if k not in signature.keywords]
+    lacking = [f"{k}=" for k in signature.keywords if k in signature.required - {*positional, *keywords}]
+    said = [f"no label {', '.join(unknown)}"] if unknown else []
+    said += [f"{', '.join(lacking)} {'is' if len(lacking) == 1 else 'are'} missing"] if lacking else []
+    return f" ({'; '.join(said)})" if said else ""
 
 
 _MISSING = 0.3

@@ -84,7 +84,8 @@ class MLCTensorData(MLCObject):
         try:
             made = cls._over(to_buffer(value))
         except TypeError:
-            raise TypeError("MLCTensorData, a NumPy array or a torch tensor") from None
+            out = "; np.array(numbers, np.float32) makes one of a list" if isinstance(value, (list, tuple)) else ""
+            raise TypeError(f"MLCTensorData, a NumPy array or a torch tensor{out}") from None
         made.__dict__["_shape"] = getattr(value, "shape", None)
         return made
 

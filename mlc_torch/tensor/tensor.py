@@ -344,7 +344,10 @@ class MLCTensor(MLCObject):
         cell = self._cell
         if cell.value is None:
             if cell.host is None:
-                raise ValueError(f"{self!r} holds no data")
+                raise ValueError(
+                    f"{self!r} holds no data: bind some with bindAndWriteData or, where it is a graph's result, declare it "
+                    "with addOutputs and execute the graph"
+                )
             cell.place(MLCDevice._cpu(), writable=True)
         elif cell.device is not None and cell.value.device != cell.device.torch_device:
             cell.value = upload(cell.value, cell.device.torch_device)

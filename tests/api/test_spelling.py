@@ -118,6 +118,24 @@ def test_wrong_labels_list_what_exists_and_the_closest(call):
 
 
 @pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: Crate(size=1, label="x", colour="red"),
+            "Crate(size=, label=, colour=) does not exist (no label colour=).",
+        ),
+        (lambda: Crate(size=1).take(from_=1), "Crate.take(from_=) does not exist (in_= is missing)."),
+        (lambda: Crate(size=1).put("x", fore="y"), "(no label fore=; for_= is missing)."),
+        (lambda: Crate(1), "Crate((unlabelled)) does not exist."),
+    ],
+)
+def test_labels_that_are_too_many_or_missing_are_named(call, says):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert says in str(error.value).splitlines()[0]
+
+
+@pytest.mark.parametrize(
     ("call", "closest"),
     [
         (lambda: Crate(sise=1), "Crate(size=)"),

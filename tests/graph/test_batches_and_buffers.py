@@ -343,6 +343,22 @@ def test_label_weights_that_nobody_declared_are_refused():
     assert "lossLabelWeightsData names 't'; addInputs declared for it: nothing" in str(last_refusal())
 
 
+def test_too_little_data_is_told_in_bytes_and_elements():
+    program = regression()
+    assert program.compile()
+    x = program.given["x"]
+    given = {"lossLabelsData": program.labels_data(), "lossLabelWeightsData": None, "batchSize": 4}
+    for short, says in (
+        (
+            x[:3],
+            "holds 72 bytes (18 elements), shape [4, 6] needs 96 (24 elements); for a smaller batch give batchSize=3",
+        ),
+        (MLCTensorData(bytesNoCopy=x, length=x.size), "needs 96 (24 elements); the length of data is counted in bytes"),
+    ):
+        assert not program.training.execute(inputsData={"x": short}, **given)
+        assert says in str(last_refusal())
+
+
 def test_raw_bytes_have_no_shape():
     program = regression()
     assert program.compile()

@@ -207,6 +207,20 @@ def test_mistakes_are_told_with_what_is_expected(case, caplog):
     assert not caplog.records and np.array_equal(training.layers[0].weights.numpy(), before)
 
 
+def test_a_graph_that_is_not_ready_says_what_to_do():
+    graph, x = MLCGraph(), placeholder(BATCH, 6)
+    graph.node(dense(6, 2), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=sgd())
+    for call in (lambda: training.step(X, T), lambda: training.fit([(X, T)]), lambda: training.evaluate([(X, T)])):
+        with pytest.raises(
+            MLCRefusal, match=r"MLCTrainingGraph: the graph is not compiled; call compile\(options:device:\)"
+        ):
+            call()
+    assert training.compile(options=[], device=cpu())
+    with pytest.raises(TypeError, match="1 input was given, addInputs declared 0: call it before compile"):
+        training.step(X, T)
+
+
 def test_one_input_of_two_is_counted_in_the_singular():
     graph, x, y, t = MLCGraph(), placeholder(BATCH, 6), placeholder(BATCH, 6), placeholder(BATCH, 6)
     graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[x, y])

@@ -289,3 +289,12 @@ def test_inputs_that_nothing_reads_are_named():
     assert [str(w.message) for w in seen] == [
         f"no node of the graph reads the input 'spare' ({spare.label}); what is given for it is ignored"
     ]
+
+
+def test_a_label_forges_no_lines_of_a_warning():
+    program = regression()
+    spare = placeholder(4, 2)._cell
+    spare.label = "a\nERROR: forged\u202e"
+    declared = [("input", {"x\ny": spare})]
+    (seen,) = seen_in(lambda: warn_unread(set(), program.training._all_nodes(), declared))
+    assert str(seen.message).isprintable() and "a\\nERROR: forged\\u202e" in str(seen.message)
