@@ -193,7 +193,10 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         "--measured", action="store_true", help="write them into benchmarks/measured, and docs/benchmark.md anew"
     )
     parser.add_argument("--picture", type=Path, help="draw the ratios into this SVG or PNG")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.measured and (options.only or options.workloads or options.first or options.alone):
+        parser.error("--measured is for all workloads: the page shows every one of them")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:

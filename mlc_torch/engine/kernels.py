@@ -287,9 +287,9 @@ def is_plain(how: Any) -> bool:
 
 
 def _is_by_transposed(node: fx.Node) -> bool:
-    """Whether a node multiplies with the transpose of a matrix."""
-    other = node.args[-1]
-    return not node.kwargs and isinstance(other, fx.Node) and other.target is aten.t.default
+    """Whether a node multiplies with the transpose of a matrix. (A gradient does so with that of a transpose: BLAS's case.)"""
+    other: Any = node.args[-1]
+    return not node.kwargs and other.target is aten.t.default and other.args[0].target is not aten.t.default
 
 
 def _product(node: fx.Node) -> Replacement | None:

@@ -57,6 +57,8 @@ def test_workloads_are_chosen_by_name_and_by_part():
     assert chosen(parsed(["--first"])) == [w.name for w in FIRST] and chosen(parsed([])) == list(WORKLOADS)
     with pytest.raises(SystemExit, match="no workload 'LeNot'"):
         chosen(parsed(["--workloads", "LSTM,LeNot"]))
+    with pytest.raises(SystemExit):
+        parsed(["--measured", "--first"])
 
 
 def test_the_first_have_more_contenders():
