@@ -23,8 +23,9 @@ import torch
 
 from benchmarks.agreement import Disagreement, apart, compared
 from benchmarks.contenders import DETERMINISTIC, HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
+from benchmarks.memory import compare, memory_line
 from benchmarks.share import kernel_share
-from benchmarks.table import long_table, table
+from benchmarks.table import PHASES, long_table, phases_table, table
 from benchmarks.workloads import FIRST, WORKLOADS, Workload
 
 Makers = dict[str, Callable[[Workload, torch.device], Any]]
@@ -40,7 +41,7 @@ def contenders(workload: Workload, options: argparse.Namespace) -> Makers:
         made["hand-written, fused optimizer"] = lambda w, d: HandWritten(w, d, fused=True)
     made[ONE_CALL] = MLCompute
     if workload.trains and (first or options.phases) and workload.style == "prepared":
-        made["mlc_torch, three phases"] = lambda w, d: MLCompute(w, d, phases=True)
+        made[PHASES] = lambda w, d: MLCompute(w, d, phases=True)
     if options.compile and first:
         made["torch.compile"] = lambda w, d: HandWritten(w, d, fused=True, compiled=True)
     if options.inductor and first:
@@ -145,6 +146,15 @@ def add_deterministic(results: dict[str, dict[str, Any]], options: argparse.Name
         of_workload[DETERMINISTIC] = own | {key: own[key] * scale for key in ("ratio", "low", "high")}
 
 
+def version() -> str:
+    """The commit that is measured, if this is a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def chosen(options: argparse.Namespace) -> list[str]:
     """The names of the workloads to run."""
     if options.workloads:
@@ -179,8 +189,14 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--deterministic", action="store_true", help="measure use_deterministic_algorithms too")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument(
+        "--measured", action="store_true", help="write them into benchmarks/measured, and docs/benchmark.md anew"
+    )
     parser.add_argument("--picture", type=Path, help="draw the ratios into this SVG or PNG")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.measured and (options.only or options.workloads or options.first or options.alone):
+        parser.error("--measured is for all workloads: the page shows every one of them")
+    return options
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
@@ -215,11 +231,28 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     if not options.alone:
         first = {w.name: results[w.name] for w in FIRST if w.name in results}
         print(f"\n{table(first)}\n" if first else "")
-        print(long_table([{"machine": machine, "results": results}]))
-        print(f"\n{len(results)} workloads in {time.perf_counter() - begin:.0f} s")
-    made = {"torch": torch.__version__, "device": device.type, "machine": machine, "results": results}
+        here = [{"machine": machine, "device": device.type, "results": results}]
+        print(f"{long_table(here)}\n\n{phases_table(here)}\n")
+    made = {
+        "torch": torch.__version__,
+        "version": version(),
+        "device": device.type,
+        "machine": machine,
+        "clock": options.clock,
+        "results": results,
+    }
+    if "ResNet-20" in results and not options.alone:
+        made["memory"] = compare(WORKLOADS["ResNet-20"], device)
+        print(f"peak memory of a ResNet-20 step: {memory_line(made['memory'])}")
+    print(f"{len(results)} workloads in {time.perf_counter() - begin:.0f} s")
+    if options.measured:
+        from benchmarks import report
+
+        options.json = report.MEASURED / f"{report.name_of(device.type, machine, torch.get_num_threads())}.json"
     if options.json:
         options.json.write_text(json.dumps(made, indent=1))
+    if options.measured:
+        report.main()
     if options.picture:
         from benchmarks.picture import draw
 

@@ -70,15 +70,19 @@ def compare(workload: Workload, device: torch.device) -> dict[str, int]:
     }
 
 
+def memory_line(found: dict[str, int]) -> str:
+    """Both peaks and their ratio."""
+    ours, hand = found[ONE_CALL], found[HAND_WRITTEN]
+    return f"{ours / 2**20:.1f} MiB against {hand / 2**20:.1f} by hand ({ours / hand:.2f})"
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workload", default="ResNet-20")
     options = parser.parse_args(arguments)
     found = compare(WORKLOADS[options.workload], torch.device(options.device))
-    base = found[HAND_WRITTEN]
-    for name, size in found.items():
-        print(f"{options.workload}, {options.device}: {name} {size / 2**20:.1f} MiB, {size / base:.3f} of hand-written")
+    print(f"{options.workload}, {options.device}: {memory_line(found)}")
 
 
 if __name__ == "__main__":

@@ -31,11 +31,15 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
 
     shown = [{w.name: run["results"][w.name] for w in FIRST if w.name in run["results"]} for run in measured]
     names = [n for n in COLOURS if any(n in cells for results in shown for cells in results.values())]
+    longest = max(
+        [1.0, *(cells[n]["ratio"] for results in shown for cells in results.values() for n in names if n in cells)]
+    )
+    reach = MOST + 0.4 if longest > MOST else longest + 0.15
     heights = [len(results) * (0.14 * len(names) + 0.08) + 0.5 for results in shown]
     figure = Figure(figsize=(5.2, sum(heights) + 0.9), layout="constrained")
     panels = figure.subplots(len(measured), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, run, results in zip(panels, measured, shown, strict=True):
-        _panel(axes, results, names)
+        _panel(axes, results, names, reach)
         axes.set_title(title_of(run), fontsize=10, loc="left", fontweight="bold")
     figure.suptitle("Time of a step, relative to hand-written PyTorch: less is better", fontsize=10)
     handles = [panels[0].barh(0, 0, color=COLOURS[name], label=name) for name in names]
@@ -43,13 +47,12 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path)
 
 
-def _panel(axes: Any, results: dict[str, dict[str, dict[str, float]]], names: list[str]) -> None:
+def _panel(axes: Any, results: dict[str, dict[str, dict[str, float]]], names: list[str], reach: float) -> None:
     thick = 0.84 / len(names)
     for row, cells in enumerate(results.values()):
-        for k, name in enumerate(names):
-            if name not in cells:
-                continue
-            ratio, place = cells[name]["ratio"], row + (k - (len(names) - 1) / 2) * thick
+        there = [name for name in names if name in cells]
+        for k, name in enumerate(there):
+            ratio, place = cells[name]["ratio"], row + (k - (len(there) - 1) / 2) * thick
             axes.barh(place, min(ratio, MOST), thick, color=COLOURS[name])
             cut = ratio > MOST
             text = f"{ratio:.2f}" + (" (bar cut)" if cut else "")
@@ -59,7 +62,7 @@ def _panel(axes: Any, results: dict[str, dict[str, dict[str, float]]], names: li
             axes.text(min(ratio, MOST) + 0.015, place, text, va="center", fontsize=8, bbox=behind)
     axes.axvline(1, color="black", linewidth=1, zorder=1.5)
     axes.text(1, -0.75, "by hand", ha="center", va="bottom", fontsize=8)
-    axes.set_xlim(0, MOST + 0.4)
+    axes.set_xlim(0, reach)
     axes.set_ylim(len(results) - 0.45, -0.6)
     axes.set_yticks(range(len(results)), list(results), fontsize=9)
     axes.tick_params(axis="x", labelsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,8 @@ class Planned:
         self.sends = exchange is not None and mode.differentiates
         """Whether its gradient phase sends the gradients on their way to other processes."""
         recording = record(plan, feeds, constants, injected, mode)
-        choose_kernels([*recording.forward, *recording.backward], plan.device)
-        self._split(simplify(recording))
+        forward, backward = (choose_kernels(n, plan.device) for n in (recording.forward, recording.backward))
+        self._split(simplify(replace(recording, forward=forward, backward=backward)))
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)

@@ -9,12 +9,18 @@ Whatever the mode, nobody may wait for the whole device while one of its streams
 recording begins; and with cuDNN's LSTM in it a recording takes in streams that the default stream is ordered with. So
 recordings run one after the other under one lock, which everything of ours that gives a CUDA device work takes for that
 moment. A program's own torch code on the default stream cannot be held back: let it not run while an LSTM is compiled.
+
+Python's collector rests meanwhile. What it lets go of while a recording thread computes may be another recording, and CUDA
+refuses to destroy one there and ends the one that is made ("operation not permitted when stream is capturing", pytorch pull
+request 161037; torch up to 2.8 collected beforehand, torch 2.9 does not).
 """
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,14 +35,31 @@ LOCK = QUEUEING
 def recorded(work: Callable[[], Any], pool: Any, stream: cuda.Stream) -> tuple[cuda.CUDAGraph | None, Any]:
     """The recorded work and what it gives; no graph where the work only looks at memory another way."""
     graph = cuda.CUDAGraph()
-    with LOCK, warnings.catch_warnings(record=True) as told:
+    with LOCK, _collector_at_rest(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        # Where a recording fails torch leaves the thread on its stream (torch.cuda.graph ends the recording, which raises,
+        # before it puts the stream back), and all later work of the thread would go there.
+        with (
+            cuda.stream(cuda.current_stream(stream.device)),
+            cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
+        ):
             made = work()
     others = [w for w in told if "graph is empty" not in str(w.message).lower()]
     for other in others:  # of another thread, or of a module's own
         warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
     return None if len(others) < len(told) else graph, made
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Inside, nothing is collected by itself. Only one thread is here at a time."""
+    worked = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if worked:
+            gc.enable()
 
 
 def synchronize(device: torch.device) -> None:

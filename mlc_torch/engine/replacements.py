@@ -21,9 +21,14 @@ def product_with_transposed_weight(
 def product_with_transposed_source(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """The source is laid out column by column: BLAS takes both as transposed."""
-    by_column = x.t().contiguous().t()
-    return torch.mm(by_column, weight.t()) if bias is None else torch.addmm(bias, by_column, weight.t())
+    """BLAS takes both as transposed."""
+    transposed = by_column(x)
+    return torch.mm(transposed, weight.t()) if bias is None else torch.addmm(bias, transposed, weight.t())
+
+
+def by_column(x: torch.Tensor) -> torch.Tensor:
+    """A matrix laid out column by column."""
+    return x.t().contiguous().t()
 
 
 def convolution_of_one_channel(

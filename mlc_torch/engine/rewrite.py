@@ -1,7 +1,11 @@
-"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes, constants, dense layers."""
+"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes, constants, dense layers,
+slices and their gradients.
+"""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +13,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from mlc_torch.engine.replacements import convolution_backward, depthwise_backward
 from mlc_torch.engine.trace import Recording, is_view
 
 aten = torch.ops.aten
@@ -28,6 +33,9 @@ def simplify(recording: Recording) -> Recording:
     parameters = set(recording.placeholders["parameters"])
     for node in recording.graph.nodes:
         _as_linear(node, parameters)
+        _narrow(node)
+        _surround(node)
+        _add_in_place(node)
     recording.graph.eliminate_dead_code()
     alive = set(recording.graph.nodes)
 
@@ -90,11 +98,124 @@ def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> None:
     """A product with a transposed matrix is one call of torch's, not two. (A parameter is transposed once and for all.)"""
     if node.target not in (aten.addmm.default, aten.mm.default) or node.kwargs:
         return
-    *bias, x, transposed = node.args
+    given: Any = node.args
+    *bias, x, transposed = given
     if not isinstance(transposed, fx.Node) or transposed.target is not aten.t.default:
         return
-    if transposed.args[0] not in parameters:
+    if _of_three_dimensions(node, x, bias):
+        (out,) = node.users
+        out.target, out.args = F.linear, (x.args[0], transposed.args[0], *bias)
+    elif transposed.args[0] not in parameters:
         node.target, node.args = F.linear, (x, transposed.args[0], *bias)
+
+
+def _of_three_dimensions(node: fx.Node, x: Any, bias: Any) -> bool:
+    """Whether a product stands between two views, as torch's linear makes them: inside of it they cost less.
+
+    It does so for a bias and three dimensions that lie contiguously. (A view and a product of a few rows and a view take
+    21 µs on a Neoverse-N1, one linear 12.)
+    """
+    after = list(node.users)
+    if not bias or len(after) != 1 or not all(_is_view_of_known(v) for v in (x, *after)):
+        return False
+    (shape, strides, _), (rows, columns) = x.args[0].meta["lies"], node.meta["lies"][0]
+    return (
+        len(shape) == 3
+        and strides == (shape[1] * shape[2], shape[2], 1)
+        and x.meta["lies"][0] == (rows, shape[2])
+        and after[0].meta["lies"][0] == (*shape[:2], columns)
+        and bias[0].meta["lies"][0] == (columns,)
+    )
+
+
+def _is_view_of_known(node: Any) -> bool:
+    return node.op == "call_function" and node.target is aten.view.default and "lies" in node.args[0].meta
+
+
+def _narrow(node: fx.Node) -> None:
+    """A part without gaps by torch's own binding; that of slices takes other arguments, and the operation longer."""
+    if node.target is not aten.slice.Tensor or len(node.args) != 4 or node.kwargs:
+        return
+    given: Any = node.args
+    source, dimension, start, _ = given
+    length = node.meta["lies"][0][dimension]
+    if start >= 0 and length > 0:
+        node.target, node.args = aten.narrow.default, (source, dimension, start, length)
+
+
+def _surround(node: fx.Node) -> None:
+    """The gradient of a slice, or of a slice of a slice, laid out another way or not: zeros once, what came inside."""
+    given: Any = node.args
+    if node.target is aten.slice_backward.default:
+        part, _, *where = given
+        slices: tuple[Any, ...] = (tuple(where),)
+    elif node.target is aten.clone.default:
+        part, slices = given[0], ()
+    else:
+        return
+    if part.target is zeros_around:
+        part, *_, inside = part.args
+        slices += inside
+    if slices:
+        shape, strides, _ = node.meta["lies"]
+        node.target, node.args, node.kwargs = zeros_around, (part, shape, strides, slices), {}
+
+
+def _add_in_place(node: fx.Node) -> None:
+    """A sum in the memory of what is not needed any more; where that is a slice's gradient, without its zeros."""
+    if node.target is not aten.add.Tensor or node.kwargs:
+        return
+    given: Any = node.args
+    spare = [(a, b) for a, b in (given, given[::-1]) if isinstance(a, fx.Node) and _is_to_spare(a, node)]
+    for total, other in spare:
+        if isinstance(other, fx.Node) and other.target is zeros_around:
+            part, *_, slices = other.args
+            node.target, node.args = add_into_slice, (total, part, slices)
+            return
+    if spare:
+        node.target, node.args = aten.add_.Tensor, spare[0]
+
+
+def _is_to_spare(node: fx.Node, user: fx.Node) -> bool:
+    """Whether a value has memory of its own, laid out as ``user``'s result, and nobody else wants it."""
+    maker: Any = node.args[0] if node.target is operator.getitem else node
+    return (
+        list(node.users) == [user]
+        and node.meta.get("lies") == user.meta["lies"]
+        and not is_view(node)
+        and maker.target not in _VIEWS
+        and (maker.target in _MAKE_MEMORY or not _may_write(maker))
+        and maker.op == "call_function"
+    )
+
+
+Slices = Sequence[tuple[int, ...]]
+"""Each has a dimension, a start, an end and a step, and is a slice of the one before."""
+
+
+def _sliced(whole: torch.Tensor, slices: Slices) -> torch.Tensor:
+    for dimension, start, end, step in slices:
+        whole = aten.slice.Tensor(whole, dimension, start, end, step)
+    return whole
+
+
+def zeros_around(part: torch.Tensor, shape: Sequence[int], strides: Sequence[int], slices: Slices) -> torch.Tensor:
+    """Zeros, and in the slice ``part``."""
+    whole = part.new_empty_strided(shape, strides).zero_()
+    _sliced(whole, slices).copy_(part)
+    return whole
+
+
+def add_into_slice(total: torch.Tensor, part: torch.Tensor, slices: Slices) -> torch.Tensor:
+    """``total``, to whose slice ``part`` was added."""
+    _sliced(total, slices).add_(part)
+    return total
+
+
+_MAKE_MEMORY = frozenset(
+    {F.linear, convolution_backward, depthwise_backward, zeros_around, add_into_slice, aten.add_.Tensor}
+)
+"""Whose results are memory that nobody else has, although torch does not say so."""
 
 
 def _shorter(node: fx.Node) -> fx.Node | None:

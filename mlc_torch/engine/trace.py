@@ -8,7 +8,7 @@ before the gradient began is the forward pass, the rest the backward pass. At ru
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.kernels import convolve, holds_convolutions
+from mlc_torch.engine.kernels import before_pooling, convolve, holds_convolutions
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -93,7 +93,8 @@ def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mo
             stack.enter_context(noise.intercepted(intercept))
         stack.enter_context(torch.set_grad_enabled(mode.differentiates))
         stack.enter_context(recorder)
-        env = run_forward(plan, given["feeds"], given["constants"], call=functional(stand_in, plan.device))
+        call = functional(stand_in, plan.device, before_pooling(plan))
+        env = run_forward(plan, given["feeds"], given["constants"], call=call)
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
         forward = list(recorder.graph.nodes)
         values: list[Any] = [env[slot] for slot in plan.readable]
@@ -121,8 +122,10 @@ def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mo
     )
 
 
-def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Callable[[Step, list[torch.Tensor]], Any]:
-    """Calls a module with other tensors in place of its own."""
+def functional(
+    stand_in: dict[int, torch.Tensor], device: torch.device, pooled: Collection[Step] = ()
+) -> Callable[[Step, list[torch.Tensor]], Any]:
+    """Calls a module with other tensors in place of its own. ``pooled`` are convolutions that go into a pooling layer."""
 
     def call(step: Step, sources: list[torch.Tensor]) -> Any:
         own = {
@@ -133,7 +136,7 @@ def functional(stand_in: dict[int, torch.Tensor], device: torch.device) -> Calla
             if tensor is not None
         }
         if arranged and holds_convolutions(step.module):
-            return convolve(step.module, own, sources)
+            return convolve(step.module, own, sources, step in pooled)
         # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
         # two places twice, and leave the stand-in behind.
         return functional_call(step.module, own, tuple(sources), tie_weights=False)
@@ -154,6 +157,9 @@ MAKERS = {
     torch.ops.aten.new_ones.default,
     torch.ops.aten.new_zeros.default,
     torch.ops.aten.new_full.default,
+    torch.ops.aten.ones_like.default,
+    torch.ops.aten.zeros_like.default,
+    torch.ops.aten.full_like.default,
     torch.ops.aten.ones.default,
     torch.ops.aten.full.default,
     torch.ops.aten.arange.default,
@@ -212,6 +218,7 @@ class _Recorder(TorchDispatchMode):
 
     def _know(self, tensor: torch.Tensor, node: fx.Node) -> None:
         self._nodes[_where(tensor)] = node
+        node.meta.setdefault("lies", (tuple(tensor.shape), tensor.stride(), tensor.dtype))
         self._held.append(tensor)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -223,7 +230,7 @@ class _Recorder(TorchDispatchMode):
         nodes = [fx.node.map_aggregate(a, self._argument) for a in args]
         named = {k: fx.node.map_aggregate(v, self._argument) for k, v in kwargs.items()}
         made = func(*args, **kwargs)
-        if func in _SAME:
+        if func in _SAME or _looks_the_same(func, args, made):
             self._know(made, nodes[0])
             return made
         node = self.graph.call_function(func, tuple(nodes), named)
@@ -253,6 +260,13 @@ def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
     given = dict(zip(names, args, strict=False)) | kwargs
     rates = [name for name in ("dropout_p", "dropout") if name in names]
     return bool(rates) and not any(given.get(name, 0.0) for name in rates)
+
+
+def _looks_the_same(func: Any, args: Any, made: Any) -> bool:
+    """Whether a view shows what it was given, unchanged: torch makes several for a product of matrices."""
+    if not (func.is_view or func is torch.ops.aten._unsafe_view.default) or not isinstance(made, torch.Tensor):
+        return False
+    return _where(made) == _where(args[0])
 
 
 def _strides(made: Any) -> Any:

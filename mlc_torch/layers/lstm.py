@@ -103,7 +103,7 @@ class LSTM(nn.Module):
         x, h, c = self.at_once(x, given) if whole else self.one_by_one(x, given, lengths)
         if not d.returnsSequences:
             # Where each direction ends: the forward one at the sequence's last step, the backward one at step 0.
-            x = torch.cat(h[-self.directions :], 1).unsqueeze(0)
+            x = (h[-1] if self.directions == 1 else torch.cat(h[-2:], 1)).unsqueeze(0)
         x = layout.back(x)
         if d.resultMode is MLCLSTMResultMode.output:
             return x

@@ -271,7 +271,8 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     with torch.inference_mode(False):  # what is made inside it could never be trained
         if device.type != "cuda" or view.device.type != "cpu":
             return view.to(device, copy=True)
-        staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
+        with queueing(device):  # new pinned memory waits for the device, which a recording does not survive
+            staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
         staged.copy_(view)
         with queueing(device):
             return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done

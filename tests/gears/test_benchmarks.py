@@ -12,7 +12,8 @@ from benchmarks import report
 from benchmarks.__main__ import chosen, contenders, parsed
 from benchmarks.agreement import Disagreement, apart, compared
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
-from benchmarks.table import long_table, marked
+from benchmarks.reasons import reasons
+from benchmarks.table import PHASES, long_table, marked, phases_table
 from benchmarks.workloads import FIRST, WORKLOADS, sequence
 
 CPU = torch.device("cpu")
@@ -56,6 +57,8 @@ def test_workloads_are_chosen_by_name_and_by_part():
     assert chosen(parsed(["--first"])) == [w.name for w in FIRST] and chosen(parsed([])) == list(WORKLOADS)
     with pytest.raises(SystemExit, match="no workload 'LeNot'"):
         chosen(parsed(["--workloads", "LSTM,LeNot"]))
+    with pytest.raises(SystemExit):
+        parsed(["--measured", "--first"])
 
 
 def test_the_first_have_more_contenders():
@@ -76,7 +79,7 @@ def test_marks(ratio, kernels, text):
 def test_the_long_table_counts_what_is_above_one():
     cell = {"low": 1.0, "high": 1.0, "seconds": 0.001, "build": 0.0, "kernels": 0.0}
     results = {name: {HAND_WRITTEN: cell, ONE_CALL: cell | {"ratio": r}} for name, r in (("a", 0.5), ("b", 1.5))}
-    lines = long_table([{"machine": "here", "results": results}]).splitlines()
+    lines = long_table([{"machine": "here", "device": "cpu", "results": results}]).splitlines()
     assert "1.50 !" in lines[3] and lines[-1].split("|")[3].strip() == "1"
 
 
@@ -86,3 +89,41 @@ def test_tables_go_between_their_marks():
     with pytest.raises(ValueError, match="has no"):
         report.written("nothing", "new")
     assert report.BEGIN in report.PAGE.read_text("utf-8") and report.END in report.PAGE.read_text("utf-8")
+
+
+def ran(ours: float, hand: float, device: str = "cpu", **more: float) -> dict[str, object]:
+    """A run of three workloads that took so long."""
+    cells = {
+        HAND_WRITTEN: {"seconds": hand},
+        ONE_CALL: {"seconds": ours, "ratio": ours / hand, "low": ours / hand, **more},
+    }
+    names = ("infer choice", "infer perceptron 4096", "call: async, 1 sample", "train perceptron 4096")
+    return {"machine": "here", "device": device, "results": dict.fromkeys(names, cells)}
+
+
+def test_every_ratio_above_one_has_its_reason():
+    runs = [ran(30e-6, 20e-6), ran(45e-6, 20e-6), ran(10e-6, 20e-6)]
+    assert reasons("infer choice", runs) == "the call around the same kernels (10 to 25 µs)"
+    assert reasons("infer choice", runs[2:]) == ""
+    assert reasons("call: async, 1 sample", runs[:1]) == "an await hands the work to another thread and back (10 µs)"
+    on_device = [ran(30e-6, 20e-6, "cuda")]
+    assert reasons("infer perceptron 4096", on_device) == "the inputs are copied into pinned memory first (10 µs)"
+    assert "within the spread" in reasons("train perceptron 4096", [ran(1.1, 1.0, low=0.9)])
+    assert "not known" in reasons("train perceptron 4096", [ran(1.1, 1.0)])
+
+
+@pytest.mark.parametrize(
+    ("one", "three", "text"),
+    [(1e-2, 1.04e-2, "1.04 (+400 µs)"), (1e-2, 1.06e-2, "1.06 (+600 µs) !"), (1e-4, 1.7e-4, "1.70 (+70 µs)"),
+     (1e-4, 1.9e-4, "1.90 (+90 µs) !")],
+)  # fmt: skip
+def test_three_phases_are_held_to_one_call(one, three, text):
+    cells = {ONE_CALL: {"seconds": one}, PHASES: {"seconds": three}}
+    assert phases_table([{"machine": "here", "results": {"a": cells}}]).splitlines()[-1].split("|")[2].strip() == text
+
+
+def test_numbers_lie_under_the_name_of_their_machine():
+    assert report.name_of("cpu", "aarch64, 2 threads", 2) == "arm_2"
+    assert report.name_of("cpu", "x86_64, 8 threads", 8) == "x86_8"
+    assert report.name_of("cuda", "NVIDIA H200", 16) == "h200"
+    assert set(report.TITLES) >= {path.stem for path in report.MEASURED.glob("*.json")}

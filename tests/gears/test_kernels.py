@@ -12,18 +12,40 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch import (
+    MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
+    MLCConvolutionDescriptor,
+    MLCConvolutionLayer,
+    MLCDataType,
     MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCInferenceGraph,
+    MLCMatMulDescriptor,
+    MLCMatMulLayer,
+    MLCMultiheadAttentionDescriptor,
+    MLCMultiheadAttentionLayer,
     MLCPaddingPolicy,
     MLCPoolingDescriptor,
     MLCPoolingLayer,
     MLCPoolingType,
+    MLCReductionLayer,
+    MLCReductionType,
+    MLCTensor,
     MLCTrainingGraph,
 )
 from mlc_torch.engine import kernels
 from mlc_torch.engine.depthwise import depthwise_gradients, is_depthwise
 from mlc_torch.engine.kernels import Layout, Product
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.replacements import product_with_transposed_source, product_with_transposed_weight
+from mlc_torch.engine.rewrite import simplify
+from mlc_torch.engine.trace import record
+from mlc_torch.nodes.node import Node, infer
+from mlc_torch.running.planner import PlanRequest, make_plan
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
+from tests.layers.records import tensor
 
 
 class Watching(TorchDispatchMode):
@@ -203,3 +225,140 @@ def test_an_average_with_even_padding_is_torch_s_own():
     with Counting() as seen:
         assert training.execute(**given)
     assert seen.names.count("avg_pool2d") == 1 and "constant_pad_nd" not in seen.names
+
+
+# What is rewritten
+
+
+def test_a_product_of_matrices_is_two_operations():
+    """torch records four views of what they are given around it; they are not repeated."""
+    graph, x, y = MLCGraph(), placeholder(2, 3, 4), placeholder(2, 4, 5)
+    descriptor = MLCMatMulDescriptor(alpha=1.0, transposesX=False, transposesY=False)
+    product = graph.node(MLCMatMulLayer(descriptor=descriptor), sources=[x, y])
+    total = graph.node(MLCReductionLayer(reductionType=MLCReductionType.sum, dimension=1), source=product)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x, "y": y}) and inference.compile(options=[], device=cpu())
+    a, b = values(2, 3, 4), values(2, 4, 5, seed=1)
+    with Counting() as seen:
+        assert inference.execute(inputsData={"x": data(a), "y": data(b)}, batchSize=0, options=[])
+    computed = [n for n in seen.names if n not in ("lift_fresh", "clone")]  # those wrap and keep the data
+    assert computed == ["bmm", "sum"]
+    np.testing.assert_allclose(array(total), (a @ b).sum(1, keepdims=True), rtol=1e-5)
+
+
+def shortcuts(options) -> tuple[list[str], list[np.ndarray]]:
+    """Trains a convolution that one with a stride of 2 and one of every second pixel read. Gives operations and weights."""
+    graph, x, t = MLCGraph(), placeholder(3, 2, 7, 6), placeholder(3, 1)
+    image = graph.node(convolution(2, 4, 3, 1, 1), source=x)
+    parts = [graph.node(convolution(4, 4, size, 2, size // 2), source=image) for size in (3, 1)]
+    both = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=parts)
+    graph.node(dense(48, 1), source=graph.reshape(shape=[3, 48], source=both))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    assert training.compile(options=options, device=cpu())
+    given = {"inputsData": {"x": data(values(3, 2, 7, 6))}, "lossLabelsData": {"t": data(values(3, 1))}}
+    with Counting() as seen:
+        for _ in range(2):
+            assert training.execute(**given, lossLabelWeightsData=None, batchSize=0, options=[])
+    return seen.names, [array(use.parameter.tensor) for layer in graph.layers for use in layer._parameter_uses]
+
+
+@pytest.mark.parametrize("vector_code", [True, False])
+def test_the_gradient_of_every_other_pixel_is_added_where_it_belongs(monkeypatch, vector_code):
+    monkeypatch.setattr(kernels, "has_vector_code", lambda: vector_code)
+    names, weights = shortcuts([])
+    assert "slice_backward" not in names
+    _, plain = shortcuts([MLCGraphCompilationOptions.debugLayers])
+    for got, want in zip(weights, plain, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def convolution(inputs: int, outputs: int, size: int, stride: int, padding: int) -> MLCConvolutionLayer:
+    descriptor = MLCConvolutionDescriptor(
+        kernelSizes=(size, size),
+        inputFeatureChannelCount=inputs,
+        outputFeatureChannelCount=outputs,
+        strides=(stride, stride),
+        paddingPolicy=MLCPaddingPolicy.sized(y=padding, x=padding),
+    )
+    weights = tensor(values(outputs, inputs, size, size, low=-0.5, high=0.5), [1, inputs * outputs, size, size])
+    return MLCConvolutionLayer(weights=weights, biases=None, descriptor=descriptor)
+
+
+@pytest.mark.parametrize("rows", [4, 12, 300])
+@pytest.mark.parametrize("acl", [True, False])
+def test_attention_to_itself_reads_the_weights_as_they_are(monkeypatch, rows, acl):
+    """Few rows are multiplied three times, many once with joined weights; a program may write the weights in between."""
+    monkeypatch.setattr(kernels, "has_vector_code", lambda: False)
+    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: acl)
+    weights = [values(12, 12, low=-0.5, high=0.5, seed=s) for s in range(4)]
+    biases = [values(12, seed=s) for s in range(4)]
+    layer = MLCMultiheadAttentionLayer(
+        descriptor=MLCMultiheadAttentionDescriptor(modelDimension=12, headCount=3),
+        weights=[MLCTensor(shape=[12, 12], data=data(w), dataType=MLCDataType.float32) for w in weights],
+        biases=[tensor(b) for b in biases],
+        attentionBiases=None,
+    )
+    graph, x = MLCGraph(), placeholder(1, rows, 12)
+    result = graph.node(layer, sources=[x, x, x])
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    for turn in range(2):
+        weights[turn] *= 0.5
+        given = values(1, rows, 12, seed=9 + turn)
+        with Counting() as seen:
+            assert inference.execute(inputsData={"x": data(given)}, batchSize=0, options=[])
+        assert ("cat" in seen.names) is (rows > 256)
+        q, k, v = (given[0].astype(np.float64) @ w.T + b for w, b in zip(weights[:3], biases[:3], strict=True))
+        heads = []
+        for part in (slice(0, 4), slice(4, 8), slice(8, 12)):
+            scores = np.exp(q[:, part] @ k[:, part].T / 2)
+            heads.append(scores / scores.sum(1, keepdims=True) @ v[:, part])
+        want = np.concatenate(heads, 1) @ weights[3].T + biases[3]
+        np.testing.assert_allclose(array(result)[0], want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_over_three_dimensions_is_one_call():
+    """What torch does inside of its linear is not spelled out again: views, a transpose, a product."""
+    layer = dense(6, 5)
+    source = tensor(values(2, 3, 6))._cell
+    results = infer(layer, [source])
+    plan = make_plan([Node(layer, (source,), results)], [source], cpu(), PlanRequest(readable=list(results)))
+    given = torch.from_numpy(values(2, 3, 6))
+    recording = simplify(record(plan, [given], (), (), Mode.infer))
+    assert [node.target for node in recording.forward] == [F.linear]
+    torch.testing.assert_close(Planned(plan, [given], (), (), Mode.infer).forward([given], ())[0], layer.module(given))
+
+
+class Pooled(TorchDispatchMode):
+    """Writes down whether images that are pooled have channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: list[bool] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.max_pool2d_with_indices.default:
+            self.last.append(args[0].stride(1) == 1)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("vector_code", [True, False])
+def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code):
+    """A convolution over them gives contiguous images by itself."""
+    monkeypatch.setattr(kernels, "has_vector_code", lambda: vector_code)
+    results = []
+    for options in ([], [MLCGraphCompilationOptions.debugLayers]):
+        graph, x = MLCGraph(), placeholder(2, 1, 8, 8)
+        image = graph.node(MLCActivationLayer.relu, source=graph.node(convolution(1, 4, 3, 1, 1), source=x))
+        pooling = MLCPoolingDescriptor(
+            type=MLCPoolingType.max, kernelSizes=(2, 2), strides=(2, 2), paddingPolicy=MLCPaddingPolicy.valid
+        )
+        result = graph.node(MLCPoolingLayer(descriptor=pooling), source=image)
+        inference = MLCInferenceGraph(graphObjects=[graph])
+        assert inference.addInputs({"x": x}) and inference.compile(options=options, device=cpu())
+        with Pooled() as seen:
+            assert inference.execute(inputsData={"x": data(values(2, 1, 8, 8))}, batchSize=0, options=[])
+        assert seen.last == [not options]
+        results.append(array(result))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -124,3 +126,51 @@ def test_a_finalizer_never_waits_for_the_thread_that_records(monkeypatch):
         assert cuda.waited == 0 and recording._unreleased == ["memory"]
     recording.release(device)
     assert cuda.waited == 1 and recording._unreleased == []
+
+
+class _Streams:
+    """Stands for ``torch.cuda`` where there is none: which stream is current, and a recording that fails as torch's does."""
+
+    CUDAGraph = object
+
+    def __init__(self, fails: bool) -> None:
+        self.now, self.fails = "the program's", fails
+
+    def current_stream(self, device: str) -> str:
+        return self.now
+
+    @contextmanager
+    def stream(self, wanted: str):
+        before, self.now = self.now, wanted
+        try:
+            yield
+        finally:
+            self.now = before
+
+    @contextmanager
+    def graph(self, graph, pool, stream, capture_error_mode):
+        before, self.now = self.now, stream
+        yield
+        if self.fails:
+            raise RuntimeError("operation failed due to a previous error during capture")  # and the stream stays
+        self.now = before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("collects", [False, True])
+def test_a_recording_leaves_stream_and_collector_as_they_were(monkeypatch, fails, collects):
+    cuda, seen = _Streams(fails), []
+    monkeypatch.setattr(recording, "cuda", cuda)
+
+    def work() -> None:
+        seen.append((gc.isenabled(), cuda.now.name))
+
+    before = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        with pytest.raises(RuntimeError, match="previous error") if fails else nullcontext():
+            recording.recorded(work, None, SimpleNamespace(device="cuda", name="the recording's"))
+        assert (gc.isenabled(), cuda.now) == (collects, "the program's")
+    finally:
+        (gc.enable if before else gc.disable)()
+    assert seen == [(False, "the recording's")]
