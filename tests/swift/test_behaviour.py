@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mlc_torch.swift.libpython import libpython
-from tests.swift.toolbox import HERE, command, environment, run, swift, written
+from tests.swift.toolbox import HERE, command, environment, hosted, run, swift, written
 
 pytestmark = pytest.mark.swift
 
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_it_as_any_swift_program(compiled, place, by):
     if by == "itself":
         words = [binary("interrupted"), place]
     elif by == "in-python":
-        words = [*hosting("run", "--in-python", BEHAVIOUR / "interrupted.swift", "--", place)]
+        words = [*hosted("run", "--in-python", BEHAVIOUR / "interrupted.swift", "--", place)]
     status, errors = interrupted(started(words, MLC_TORCH_PYTHON=sys.executable))
     assert status == -signal.SIGINT
     assert "Traceback" not in errors and "KeyboardInterrupt" not in errors
@@ -175,15 +175,9 @@ def test_a_programs_own_handler_stays_in_force(compiled):
 # As a library inside Python
 
 
-def hosting(*words: str | Path) -> list[str]:
-    """The command, in a Python that can load Swift's libraries (where their C library is newer than Python's own)."""
-    host = os.environ.get("MLC_TORCH_SWIFT_PYTHON")
-    return [*host.split(), *command(*words)[1:]] if host else command(*words)
-
-
 def test_inside_python(tmp_path):
     done = subprocess.run(
-        hosting("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "exit", "9"),
+        hosted("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "exit", "9"),
         env=environment(),
         capture_output=True,
         text=True,
@@ -191,7 +185,7 @@ def test_inside_python(tmp_path):
     )
     assert (done.returncode, done.stdout) == (9, "before, with a line\nand without"), done.stderr
     done = subprocess.run(
-        hosting("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "refusals"),
+        hosted("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "refusals"),
         env=environment(),
         capture_output=True,
         text=True,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
-from tests.swift.toolbox import HERE, PATHS, environment, run
+from tests.swift.toolbox import HERE, PATHS, environment, host, run
 
 pytestmark = pytest.mark.swift
 
@@ -26,7 +25,7 @@ def test_a_program_and_its_twin(name, optimized):
     found = run(*files, *(["-O"] if optimized else []), "--swiftc=-warnings-as-errors")
     assert found.returncode == 0, found.stderr
     twin = subprocess.run(
-        [sys.executable, PROGRAMS / name / "twin.py"],
+        [*host(), PROGRAMS / name / "twin.py"],
         env=environment() | {"PYTHONPATH": f"{PROGRAMS}:{PATHS}"},
         capture_output=True,
         text=True,
