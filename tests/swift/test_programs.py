@@ -18,11 +18,11 @@ def test_there_are_eight():
     assert len(NAMES) >= 8
 
 
-@pytest.mark.parametrize("optimized", [False, True], ids=["Onone", "O"])
+@pytest.mark.parametrize("how", [["-swift-version", "5"], ["-O", "-swift-version", "6"]], ids=["5-Onone", "6-O"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_program_and_its_twin(name, optimized):
+def test_a_program_and_its_twin(name, how):
     files = [PROGRAMS / name / "main.swift", PROGRAMS / "Helpers.swift"]
-    found = run(*files, *(["-O"] if optimized else []), "--swiftc=-warnings-as-errors")
+    found = run(*files, *(f"--swiftc={flag}" for flag in [*how, "-warnings-as-errors"]))
     assert found.returncode == 0, found.stderr
     twin = subprocess.run(
         [*host(), PROGRAMS / name / "twin.py"],
