@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import platform
+import signal
 import sys
 from pathlib import Path
 
@@ -70,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         if str(trouble):
             say(str(trouble))
         return trouble.status
+    except KeyboardInterrupt:  # while something is compiled; a program that runs already has this process's place
+        return packages.become(-signal.SIGINT)
 
 
 def _names(text: str) -> list[str]:

@@ -26,10 +26,14 @@ def compile_swift(command: Sequence[str | Path], cwd: Path | None = None, shown:
         errors="replace",
     ) as running:
         assert running.stdout is not None
-        for line in running.stdout:
-            words.append(line)
-            shown.write(line)
-            shown.flush()
+        try:
+            for line in running.stdout:
+                words.append(line)
+                shown.write(line)
+                shown.flush()
+        except KeyboardInterrupt:
+            running.kill()
+            raise
     if running.returncode:
         for hint in hints("".join(words)):
             say(hint)

@@ -27,8 +27,12 @@ class _Tables:
         self.names: dict[str, int] = {}
         self.labels: dict[tuple[str, ...], int] = {}
         self.classes = {name: i for i, name in enumerate(api()["classes"])}
-        enums = [name for name in api()["enums"] if name not in WITH_PAYLOAD]
-        self.enums = {name: i for i, name in enumerate([*enums, *api()["option_sets"]])}
+        self.enums: dict[str, int] = {}
+        place = 0
+        for name in [*api()["enums"], *api()["option_sets"]]:
+            if name not in WITH_PAYLOAD:
+                self.enums[name] = place
+                place += _raw_values(name)[-1] + 1
 
     def name(self, name: str) -> str:
         return f"rt.names[{self.names.setdefault(name, len(self.names))}]"
@@ -44,20 +48,21 @@ class _Tables:
         def strings(values: Any) -> str:
             return "[" + ", ".join(f'"{value}"' for value in values) + "]"
 
-        raws = {
-            name: sorted(case["raw"] for case in api()["enums"][name].values() if case["swift"])
-            for name in api()["enums"]
-        }
-        for name, options in api()["option_sets"].items():
-            raws[name] = list(range(2 * max(option["raw"] for option in options.values())))
         classes = ", ".join(f'("{name}", {name}.self)' for name in self.classes)
-        enums = ", ".join(f'("{name}", {raws[name]})' for name in self.enums)
+        enums = ", ".join(f'("{name}", {_raw_values(name)})' for name in self.enums)
         return [
             f"let classTable: [(String, _MLCObject.Type)] = [{classes}]",
             f"let nameTable: [String] = {strings(self.names)}",
             f"let labelTable: [[String]] = [{', '.join(strings(labels) for labels in self.labels)}]",
             f"let enumTable: [(String, [Int])] = [{enums}]",
         ]
+
+
+def _raw_values(name: str) -> list[int]:
+    """The numbers of an enumeration's cases; of options, of each set of them."""
+    if name in api()["option_sets"]:
+        return list(range(2 * max(option["raw"] for option in api()["option_sets"][name].values())))
+    return sorted(case["raw"] for case in api()["enums"][name].values() if case["swift"])
 
 
 def generate() -> str:
@@ -104,7 +109,7 @@ def _enum(name: str, cases: dict[str, Any], tables: _Tables) -> list[str]:
         *(["    public var debugDescription: String { described(self) }"] if described else []),
         "}",
         f"extension {name}: Bridged {{",
-        f"    func toPython() -> PyPtr {{ let p = rt.enums[{tables.enums[name]}][Int(rawValue)]!; py.incref(p); return p }}",
+        f"    func toPython() -> PyPtr {{ let p = rt.enums[{tables.enums[name]} + Int(rawValue)]!; py.incref(p); return p }}",
         f"    static func fromPython(_ p: PyPtr) -> {name} {{",
         f"        guard let value = {name}(rawValue: {raw}(Int.fromPython(p))) else {{",
         f'            end("\\(text(py.repr(p))) is no {name}")',
@@ -129,8 +134,8 @@ def _option_set(name: str, options: dict[str, Any], tables: _Tables) -> list[str
         "}",
         f"extension {name}: Bridged {{",
         "    func toPython() -> PyPtr {",
-        "        let raw = Int(truncatingIfNeeded: rawValue)",
-        f"        guard let p = rt.enums[{tables.enums[name]}][raw] else {{ return raw.toPython() }}",
+        f"        guard rawValue < {len(_raw_values(name))} else {{ return Int(truncatingIfNeeded: rawValue).toPython() }}",
+        f"        let p = rt.enums[{tables.enums[name]} + Int(rawValue)]!",
         "        py.incref(p)",
         "        return p",
         "    }",
@@ -256,8 +261,8 @@ def _parameter(p: Parameter) -> str:
 
 
 def _arguments(parameters: tuple[Parameter, ...], first: list[str], tables: _Tables) -> tuple[str, int, str]:
-    """The array of a call, how many of it stand by position, and the tuple of the labels of the rest."""
+    """The values of a call, how many of them stand by position, and the tuple of the labels of the rest."""
     plain = [p for p in parameters if p.label == "_"]
     labelled = [p for p in parameters if p.label != "_"]
     values = [*first, *(to_python(p.type, _name(p.name)) for p in [*plain, *labelled])]
-    return f"[{', '.join(values)}]", len(first) + len(plain), tables.label_tuple([p.label for p in labelled])
+    return f"({', '.join(values)})", len(first) + len(plain), tables.label_tuple([p.label for p in labelled])

@@ -115,7 +115,7 @@ class _XCTest:
         names = re.findall(r"^(\w+\.\w+/\w+)$", listed.stdout, re.MULTILINE)
         if listed.returncode and not names:
             sys.stderr.write(listed.stdout + listed.stderr)
-            return _become(listed.returncode)
+            return become(listed.returncode)
         chosen = [name for name in names if not filters or any(re.search(f, name) for f in filters)]
         if not chosen:
             return None
@@ -141,15 +141,15 @@ def _run(command: list[str | Path]) -> int:
             status = running.wait()
     finally:
         signal.signal(signal.SIGINT, before)
-    return _become(status)
+    return become(status)
 
 
 def _default_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _become(status: int) -> int:
-    """A test process that a signal ended ends this one by the same signal."""
+def become(status: int) -> int:
+    """The exit status of a process whose place this one takes: what a signal ended ends this by the same signal."""
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)

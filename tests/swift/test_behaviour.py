@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlc_torch.swift.libpython import libpython
-from tests.swift.toolbox import HERE, command, environment, run, swift, written
+from tests.swift.toolbox import HERE, command, environment, hosted, run, swift, written
 
 pytestmark = pytest.mark.swift
 
@@ -138,13 +137,20 @@ def started(words: list[str | Path], **more: str) -> subprocess.Popen[str]:
     return running
 
 
-def interrupted(running: subprocess.Popen[str]) -> tuple[int, str]:
-    time.sleep(0.3)
-    sent = time.monotonic()
-    running.send_signal(signal.SIGINT)
-    _, errors = running.communicate(timeout=20)
-    assert time.monotonic() - sent < 1 + 2 * (os.getloadavg()[0] > 2 * (os.cpu_count() or 1))
-    return running.returncode, errors
+def interrupted(words: list[str | Path], **more: str) -> tuple[int, str]:
+    """Status and standard error of a program that gets a Ctrl-C, which must end it within a second.
+
+    On a busy machine a process may wait that long for its turn, and gets another; one that is always late has no excuse.
+    """
+    for _ in range(5):
+        running = started(words, **more)
+        time.sleep(0.3)
+        sent = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate()
+        if time.monotonic() - sent < 1:
+            return running.returncode, errors
+    pytest.fail(f"took {time.monotonic() - sent} s to end")
 
 
 def binary(name: str) -> Path:
@@ -161,29 +167,23 @@ def test_ctrl_c_ends_it_as_any_swift_program(compiled, place, by):
     if by == "itself":
         words = [binary("interrupted"), place]
     elif by == "in-python":
-        words = [*hosting("run", "--in-python", BEHAVIOUR / "interrupted.swift", "--", place)]
-    status, errors = interrupted(started(words, MLC_TORCH_PYTHON=sys.executable))
+        words = [*hosted("run", "--in-python", BEHAVIOUR / "interrupted.swift", "--", place)]
+    status, errors = interrupted(words, MLC_TORCH_PYTHON=sys.executable)
     assert status == -signal.SIGINT
     assert "Traceback" not in errors and "KeyboardInterrupt" not in errors
 
 
 def test_a_programs_own_handler_stays_in_force(compiled):
-    assert interrupted(started(command("run", BEHAVIOUR / "interrupted.swift", "--", "own")))[0] == 33
-    assert interrupted(started(command("run", BEHAVIOUR / "earlier.swift")))[0] == 34
+    assert interrupted(command("run", BEHAVIOUR / "interrupted.swift", "--", "own"))[0] == 33
+    assert interrupted(command("run", BEHAVIOUR / "earlier.swift"))[0] == 34
 
 
 # As a library inside Python
 
 
-def hosting(*words: str | Path) -> list[str]:
-    """The command, in a Python that can load Swift's libraries (where their C library is newer than Python's own)."""
-    host = os.environ.get("MLC_TORCH_SWIFT_PYTHON")
-    return [*host.split(), *command(*words)[1:]] if host else command(*words)
-
-
 def test_inside_python(tmp_path):
     done = subprocess.run(
-        hosting("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "exit", "9"),
+        hosted("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "exit", "9"),
         env=environment(),
         capture_output=True,
         text=True,
@@ -191,7 +191,7 @@ def test_inside_python(tmp_path):
     )
     assert (done.returncode, done.stdout) == (9, "before, with a line\nand without"), done.stderr
     done = subprocess.run(
-        hosting("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "refusals"),
+        hosted("run", "--in-python", BEHAVIOUR / "traps.swift", "--", "refusals"),
         env=environment(),
         capture_output=True,
         text=True,

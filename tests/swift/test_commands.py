@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -29,7 +30,10 @@ fi
 echo "$@" >>"$LOG"
 while [ $# -gt 0 ]; do
     [ "$1" = -o ] && out=$2
-    case $1 in *broken.swift) echo "broken.swift:1:8: error: no such module 'UIKit'"; exit 1 ;; esac
+    case $1 in
+        *broken.swift) echo "broken.swift:1:8: error: no such module 'UIKit'"; exit 1 ;;
+        *endless.swift) exec sleep 600 ;;
+    esac
     shift
 done
 printf '#!/bin/sh\\necho "ran $@ in $PWD with $MLC_TORCH_PYTHON $(cat)"\\nls "$(dirname "$0")" >&2\\nexit 7\\n' >"$out"
@@ -106,6 +110,23 @@ finally:
     )
     assert done.stdout.endswith("False\n")
     assert "Swift version 6.7 (stand-in), cray" in done.stdout
+
+
+def test_ctrl_c_while_compiling_ends_the_command_as_it_ends_a_compiler(home):
+    source = home / "code" / "endless.swift"
+    source.write_text("")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "_mlc_torch_command", "swift", "run", source],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while running.poll() is None and not any(str(source) in line for line in log(home)):
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate()
+    assert running.returncode == -signal.SIGINT and "Traceback" not in errors
+    assert list((home / "cache" / "swift" / "programs").iterdir()) == []
 
 
 def keys(home: Path, *words: str, files: list[Path]) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
-from tests.swift.toolbox import HERE, PATHS, environment, run
+from tests.swift.toolbox import HERE, PATHS, environment, host, run
 
 pytestmark = pytest.mark.swift
 
@@ -19,14 +18,14 @@ def test_there_are_eight():
     assert len(NAMES) >= 8
 
 
-@pytest.mark.parametrize("optimized", [False, True], ids=["Onone", "O"])
+@pytest.mark.parametrize("how", [["-swift-version", "5"], ["-O", "-swift-version", "6"]], ids=["5-Onone", "6-O"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_program_and_its_twin(name, optimized):
+def test_a_program_and_its_twin(name, how):
     files = [PROGRAMS / name / "main.swift", PROGRAMS / "Helpers.swift"]
-    found = run(*files, *(["-O"] if optimized else []), "--swiftc=-warnings-as-errors")
+    found = run(*files, *(f"--swiftc={flag}" for flag in [*how, "-warnings-as-errors"]))
     assert found.returncode == 0, found.stderr
     twin = subprocess.run(
-        [sys.executable, PROGRAMS / name / "twin.py"],
+        [*host(), PROGRAMS / name / "twin.py"],
         env=environment() | {"PYTHONPATH": f"{PROGRAMS}:{PATHS}"},
         capture_output=True,
         text=True,

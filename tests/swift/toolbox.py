@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from mlc_torch.swift.toolchain import toolchain
 
 HERE = Path(__file__).parent
 PATHS = os.pathsep.join(path for path in sys.path if path)
@@ -23,6 +27,36 @@ KEPT = ("MLC_TORCH_CACHE", "MLC_TORCH_SWIFT")
 
 def command(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "_mlc_torch_command", "swift", *map(str, words)]
+
+
+MAPS = """import Foundation
+freopen("/proc/self/maps", "r", stdin)
+while let line = readLine() { print(line) }
+"""
+
+
+@functools.cache
+def host() -> list[str]:
+    """This Python with the C library that compiled programs have, which may be a newer one than Python's own.
+
+    A library with Swift in it can be loaded only so, and its mathematics differ in a last digit between versions.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder, "maps.swift"), Path(folder, "maps")
+        source.write_text(MAPS)
+        subprocess.run([toolchain().swiftc, source, "-o", program], check=True, cwd=folder, capture_output=True)
+        maps = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    libraries = dict.fromkeys(re.findall(r"(/\S+\.so[.\d]*)$", maps, re.MULTILINE))
+    (loader,) = [path for path in libraries if Path(path).name.startswith("ld-linux")]
+    if loader in Path("/proc/self/maps").read_text("utf-8"):
+        return [sys.executable]
+    folders = os.pathsep.join(dict.fromkeys(str(Path(path).parent) for path in libraries))
+    return [loader, "--library-path", folders, sys.executable]
+
+
+def hosted(*words: str | Path) -> list[str]:
+    """The command in :func:`host`."""
+    return [*host(), *command(*words)[1:]]
 
 
 def swift(

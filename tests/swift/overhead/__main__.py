@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.swift.toolbox import command, environment
+from tests.swift.toolbox import command, environment, host
 
 HERE = Path(__file__).parent
 RUNS = 15
@@ -39,12 +39,12 @@ def compared(name: str, swift: list[float], python: list[float], unit: str) -> N
 
 
 def main(runs: int) -> None:
-    swift, python = command("run", "-O", HERE / "program.swift"), [sys.executable, str(HERE / "program.py")]
+    swift, python = command("run", "-O", HERE / "program.swift"), [*host(), str(HERE / "program.py")]
     measured(swift)
     pairs = [(measured(swift), measured(python)) for _ in range(runs)]
     for name in pairs[0][0]:
         compared(name, [a[name] for a, _ in pairs], [b[name] for _, b in pairs], "us")
-    starts = [command("run", HERE / "start.swift"), [sys.executable, str(HERE / "start.py")]]
+    starts = [command("run", HERE / "start.swift"), [*host(), str(HERE / "start.py")]]
     quick(starts[0])
     times = [(quick(starts[0]), quick(starts[1])) for _ in range(runs)]
     compared("second run", [a for a, _ in times], [b for _, b in times], "ms")

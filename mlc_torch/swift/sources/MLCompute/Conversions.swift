@@ -104,7 +104,7 @@ extension Array where Element == Int {
 func dictionary<Value: Bridged>(_ values: [String: Value]) -> PyPtr {
     let made = py.dictNew()
     for (name, value) in values {
-        let key = name.toPython(), object = value.toPython()
+        let key = rt.shortNames.python(name), object = value.toPython()
         if py.dictSet(made, key, object) != 0 { failed("Dictionary") }
         py.decref(key)
         py.decref(object)

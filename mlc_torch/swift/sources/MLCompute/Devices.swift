@@ -31,12 +31,12 @@ func devices(_ list: [any MTLDevice]) -> PyPtr {
 
 func deviceList(_ p: PyPtr) -> [any MTLDevice] {
     py.incref(p)
-    return described(callInside("described", [p]))
+    return described(callInside("described", p))
 }
 
 func allDevices() -> [any MTLDevice] {
     let gil = GIL(); defer { gil.end() }
-    return described(callInside("all_devices", []))
+    return described(callInside("all_devices", ()))
 }
 
 private func described(_ list: PyPtr) -> [any MTLDevice] {

@@ -21,7 +21,7 @@ open class _MLCObject: NSObject {
 
     public override init() {
         let gil = GIL(); defer { gil.end() }
-        object = callClass("init()", Self.pythonClass, [], 0, nil)
+        object = callClass("init()", Self.pythonClass, (), 0, nil)
         if object == py.none { refused("init()") }
         super.init()
         rt.alive.enter(object, Unmanaged.passUnretained(self).toOpaque())

@@ -32,12 +32,14 @@ struct Runtime {
     private(set) var classes: UnsafeMutablePointer<PyPtr>
     private(set) var names: UnsafeMutablePointer<PyPtr>
     private(set) var labels: UnsafeMutablePointer<PyPtr>
-    private(set) var enums: [[Int: PyPtr]] = []
+    /// The cases of all enumerations and the sets of all options, by raw value, one after another.
+    private(set) var enums: UnsafeMutablePointer<PyPtr?>
     /// For each class of Python's the class of Swift's.
     private(set) var swiftClasses = PointerTable()
 
     /// The Swift object of each Python object that has one, unowned: an entry goes before its object does.
     var alive = PointerTable()
+    var shortNames = ShortNames()
     let threadKey: pthread_key_t
 
     init() {
@@ -83,14 +85,16 @@ struct Runtime {
             for (i, label) in labels.enumerated() { _ = python.tupleSet(tuple, i, python.unicodeIntern(label)) }
             return tuple
         })
-        enums = enumTable.map { name, raws in
+        enums = Runtime.kept(enumTable.flatMap { name, raws in
             guard let cls = python.getAttributeNamed(module, name) else { python.errorPrint(); end("mlc_torch has no \(name)") }
-            return Dictionary(uniqueKeysWithValues: raws.map { raw in
+            var cases = [PyPtr?](repeating: nil, count: raws.last! + 1)
+            for raw in raws {
                 var argument: PyPtr? = python.longFrom(raw)
                 guard let made = python.vectorcall(cls, &argument, 1, nil) else { python.errorPrint(); end("\(name) has no \(raw)") }
-                return (raw, made)
-            })
-        }
+                cases[raw] = made
+            }
+            return cases
+        })
         var key = pthread_key_t()
         pthread_key_create(&key) { Thread.detach($0) }
         threadKey = key
@@ -103,8 +107,8 @@ struct Runtime {
         atexit { finish() }
     }
 
-    private static func kept(_ objects: [PyPtr]) -> UnsafeMutablePointer<PyPtr> {
-        let memory = UnsafeMutablePointer<PyPtr>.allocate(capacity: objects.count)
+    private static func kept<Object>(_ objects: [Object]) -> UnsafeMutablePointer<Object> {
+        let memory = UnsafeMutablePointer<Object>.allocate(capacity: objects.count)
         memory.initialize(from: objects, count: objects.count)
         return memory
     }
@@ -157,28 +161,35 @@ func outside(_ body: () -> Void) {
     py.restoreThread(saved)
 }
 
-// MARK: calls. Arguments are owned by the call; the answer is a new reference.
+// MARK: calls. Arguments, a tuple of Python objects, are owned by the call; the answer is a new reference.
 
 @inline(never) func failed(_ who: StaticString) -> Never {
     py.errorPrint()
     end("\(who): Python raised the error above")
 }
 
-@inline(__always) func finish(_ answer: PyPtr?, _ arguments: [PyPtr?], _ from: Int, _ who: StaticString) -> PyPtr {
-    for i in from..<arguments.count { py.decref(arguments[i].unsafelyUnwrapped) }
-    guard let answer else { failed(who) }
-    return answer
+/// A tuple of pointers lies in memory as C's array of them does, on the stack; an array of Swift's would be allocated.
+@inline(__always) private func call<Values>(
+    _ who: StaticString, _ arguments: Values, borrowed: Int, _ body: (Arguments?) -> PyPtr?
+) -> PyPtr {
+    withUnsafeBytes(of: arguments) { memory in
+        let values = memory.baseAddress?.assumingMemoryBound(to: PyPtr?.self)
+        let answer = body(values)
+        for i in borrowed..<count(arguments) { py.decref(values.unsafelyUnwrapped[i].unsafelyUnwrapped) }
+        guard let answer else { failed(who) }
+        return answer
+    }
 }
 
-func callClass(_ who: StaticString, _ cls: PyPtr, _ arguments: [PyPtr?], _ positional: Int, _ labels: PyPtr?) -> PyPtr {
-    let answer = arguments.withUnsafeBufferPointer { py.vectorcall(cls, $0.baseAddress, positional, labels) }
-    return finish(answer, arguments, 0, who)
+@inline(__always) private func count<Values>(_ arguments: Values) -> Int { MemoryLayout<Values>.size / MemoryLayout<PyPtr>.size }
+
+func callClass<Values>(_ who: StaticString, _ cls: PyPtr, _ arguments: Values, _ positional: Int, _ labels: PyPtr?) -> PyPtr {
+    call(who, arguments, borrowed: 0) { py.vectorcall(cls, $0, positional, labels) }
 }
 
-/// `arguments[0]` is the receiver, borrowed.
-func callMethod(_ who: StaticString, _ name: PyPtr, _ arguments: [PyPtr?], _ positional: Int, _ labels: PyPtr?) -> PyPtr {
-    let answer = arguments.withUnsafeBufferPointer { py.vectorcallMethod(name, $0.baseAddress, positional, labels) }
-    return finish(answer, arguments, 1, who)
+/// The first argument is the receiver, borrowed.
+func callMethod<Values>(_ who: StaticString, _ name: PyPtr, _ arguments: Values, _ positional: Int, _ labels: PyPtr?) -> PyPtr {
+    call(who, arguments, borrowed: 1) { py.vectorcallMethod(name, $0, positional, labels) }
 }
 
 @inline(__always) func getAttribute(_ who: StaticString, _ object: PyPtr, _ name: PyPtr) -> PyPtr {
@@ -192,11 +203,11 @@ func setAttribute(_ who: StaticString, _ object: PyPtr, _ name: PyPtr, _ value: 
 }
 
 /// A function of mlc_torch.swift.inside.
-func callInside(_ name: StaticString, _ arguments: [PyPtr?]) -> PyPtr {
+func callInside<Values>(_ name: StaticString, _ arguments: Values) -> PyPtr {
     let function = name.withUTF8Buffer { $0.withMemoryRebound(to: CChar.self) { py.getAttributeNamed(rt.inside, $0.baseAddress!) } }
     guard let function else { failed(name) }
     defer { py.decref(function) }
-    return callClass(name, function, arguments, arguments.count, nil)
+    return callClass(name, function, arguments, count(arguments), nil)
 }
 
 /// An initializer that Swift declares as never nil was refused; the reason stands above, on standard error.

@@ -12,9 +12,9 @@ public enum MLCPaddingPolicy: Hashable, Sendable, CustomDebugStringConvertible {
 extension MLCPaddingPolicy: Bridged {
     func toPython() -> PyPtr {
         switch self {
-        case .same: return callInside("padding_policy", [0.toPython()])
-        case .valid: return callInside("padding_policy", [1.toPython()])
-        case .sized(let y, let x): return callInside("padding_policy", [2.toPython(), pair(y, x)])
+        case .same: return callInside("padding_policy", 0.toPython())
+        case .valid: return callInside("padding_policy", 1.toPython())
+        case .sized(let y, let x): return callInside("padding_policy", (2.toPython(), pair(y, x)))
         }
     }
     static func fromPython(_ p: PyPtr) -> MLCPaddingPolicy {
@@ -39,9 +39,9 @@ public enum MLCPoolingType: Hashable, Sendable, CustomDebugStringConvertible {
 extension MLCPoolingType: Bridged {
     func toPython() -> PyPtr {
         switch self {
-        case .max: return callInside("pooling_type", [1.toPython()])
-        case .average(let counts): return callInside("pooling_type", [2.toPython(), counts.toPython()])
-        case .l2Norm: return callInside("pooling_type", [3.toPython()])
+        case .max: return callInside("pooling_type", 1.toPython())
+        case .average(let counts): return callInside("pooling_type", (2.toPython(), counts.toPython()))
+        case .l2Norm: return callInside("pooling_type", 3.toPython())
         }
     }
     static func fromPython(_ p: PyPtr) -> MLCPoolingType {
