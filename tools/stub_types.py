@@ -31,6 +31,7 @@ _RETURNED = {
     "UnsafeMutableRawPointer": "memoryview",
     "any MTLDevice": "_torch.device",
     "Void": "None",
+    "Self": "Self",
     "(height: Int, width: Int)": "_HeightWidth",
     "(y: Int, x: Int)": "_YX",
 }
@@ -53,7 +54,7 @@ def given(swift: str, *, raw_values: bool = False) -> str:
         return "Sequence[_Int]"
     if swift == "MLCTensorData":
         return f"{swift} | _Buffer"  # arrays and torch tensors serve as they are
-    cls = CLASSES[swift]
+    cls = _class(swift)
     if issubclass(cls, MLCOptionSet):
         return f"{swift} | Sequence[{swift}]" + (" | int" if raw_values else "")
     is_enumeration = issubclass(cls, (int, MLCPaddingPolicy, MLCPoolingType))
@@ -72,7 +73,15 @@ def returned(swift: str) -> str:
     if swift.startswith("("):
         fields = [field.partition(":")[2].strip() for field in split_top(swift[1:-1])]
         return f"tuple[{', '.join(map(returned, fields))}]"
-    return swift
+    return _class(swift).__name__
+
+
+def _class(swift: str) -> type:
+    if swift not in CLASSES:
+        raise SystemExit(
+            f"a declaration names the Swift type {swift!r}, which is neither a class of ours nor in {__file__}"
+        )
+    return CLASSES[swift]
 
 
 def _without_question_mark(swift: str) -> str:

@@ -5,4 +5,10 @@ from mlc_torch.optimizers.base import MLCOptimizer
 from mlc_torch.optimizers.rmsprop import MLCRMSPropOptimizer
 from mlc_torch.optimizers.sgd import MLCSGDOptimizer
 
-__all__ = ["MLCAdamOptimizer", "MLCAdamWOptimizer", "MLCOptimizer", "MLCRMSPropOptimizer", "MLCSGDOptimizer"]
+__all__ = [
+    "MLCAdamOptimizer",
+    "MLCAdamWOptimizer",
+    "MLCOptimizer",
+    "MLCRMSPropOptimizer",
+    "MLCSGDOptimizer",
+]

@@ -201,7 +201,12 @@ def _named(name: str) -> Converter:
     """An instance of one of our classes; an enumeration converts by itself, since it also takes raw values."""
 
     def convert(value: Any) -> Any:
-        cls = CLASSES[name]
+        try:
+            cls = CLASSES[name]
+        except KeyError:
+            raise LookupError(
+                f"{name!r}, in a declaration, is no Swift type that spelling/arguments.py knows"
+            ) from None
         if type(value) is cls:
             return value
         coerce = getattr(cls, "_coerce", None)

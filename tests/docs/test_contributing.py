@@ -99,7 +99,7 @@ def test_a_recipe_works_as_it_stands(title, project):
 @pytest.mark.parametrize(
     ("title", "left_out", "complaint"),
     [
-        ("A new layer", "squash_records.py", "makes MLCSquashLayer by"),
+        ("A new layer", "valve_records.py", "makes MLCValveLayer by"),
         ("A new optimizer", "optimizer_bench.py, after:     Kind", "test_every_optimizer_has_a_twin"),
     ],
 )

@@ -20,13 +20,14 @@ ELSEWHERE = {"loss", "yolo"}
 
 def test_every_family_has_a_page():
     families = {Path(getattr(mlc_torch, n)._build.__code__.co_filename).stem for n in LAYERS}
-    assert {page.stem for page in LAYER_PAGES} == families - ELSEWHERE
+    pages = {page.stem for page in LAYER_PAGES}
+    assert pages == families - ELSEWHERE, "every file of mlc_torch/layers has a page of its name in docs/layers"
 
 
 def test_every_layer_loss_and_optimizer_is_described():
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.stem != "api")
     optimizers = {n for n in mlc_torch.__all__ if n.endswith("Optimizer")} - {"MLCOptimizer"}
-    assert {n for n in LAYERS | optimizers if f"`{n}`" not in text} == set()
+    assert {n for n in LAYERS | optimizers if f"`{n}`" not in text} == set(), "no page of docs names these"
     for kind in (
         "MLCActivationType",
         "MLCArithmeticOperation",
