@@ -19,6 +19,8 @@ class Sharing:
     """How the ranks share the batches of a plan."""
 
     ranks: Ranks
+    number: int
+    """Which of the graphs that the ranks have compiled this is."""
     batch: int
     """How many samples were declared."""
     axes: tuple[Axis, ...]
@@ -90,7 +92,8 @@ def shared_plan(plan: Plan, sharing: Sharing) -> tuple[Plan, Sharing]:
 
 def plan_lines(plan: Plan, shared: Sharing, losses: Iterable[int], updater: Updater | None) -> list[str]:
     """The plan in words that must be the same on every rank."""
-    lines = [f"shares: own {shared.is_own}, local batch norm {shared.is_local}, {shared.batch} samples"]
+    lines = [f"graph {shared.number + 1}"]
+    lines += [f"shares: own {shared.is_own}, local batch norm {shared.is_local}, {shared.batch} samples"]
     for slot, cell in enumerate(plan.cells):
         lines.append(f"tensor {slot}: {list(cell.shape)} {cell.dtype}, samples along {shared.axes[slot]}")
     for step in plan.steps:

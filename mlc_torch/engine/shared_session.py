@@ -9,7 +9,8 @@ import torch
 
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.choice import fast_gear
-from mlc_torch.engine.exchange import Call, Exchange
+from mlc_torch.engine.exchange import Exchange
+from mlc_torch.engine.exchange_table import Call
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
@@ -58,6 +59,7 @@ class SharedSession(Session):
         self._own = OwnPart(plan, self.shared, losses, given)
         self.exchange = Exchange(
             shared.ranks,
+            shared.number,
             plan,
             self.shared.axes,
             () if shared.is_own else self.shared.outputs,
@@ -166,7 +168,7 @@ class SharedSession(Session):
             share = self._shares[batch] = self.shared.share(batch)
         self._share = share
         own = [self._own.cut(feed, slot, share) for slot, feed in enumerate(feeds)]
-        with self.shared.ranks.lock, sharing(share):
+        with sharing(share):
             self._own.count(share)
             super().forward(own, mode, whole, by_layer)
             if isinstance(self.gear, Captured):
@@ -182,7 +184,7 @@ class SharedSession(Session):
         if self.separate:
             self.exchange.expect(Call.GRADIENT)
         upstream, exchange = self._own.upstream(share, injected, self.gear), self.exchange
-        with self.shared.ranks.lock, sharing(share):
+        with sharing(share):
             self._begin(share, self.values)
             super().gradient(upstream)
             if isinstance(self.gear, Captured):
@@ -228,8 +230,7 @@ class SharedSession(Session):
 
         Gives whether rank 0 failed too.
         """
-        with self.shared.ranks.lock:
-            first_too = self.exchange.stand_in(call)
+        first_too = self.exchange.stand_in(call)
         if self.exchange.is_judged_late and self.updater is not None:
             self.updater.count()  # the others have counted it before they could know
         return first_too

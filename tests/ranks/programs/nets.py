@@ -351,11 +351,11 @@ def attending(device):
     return net.compile(device, loss(), adam(decay=0.01))
 
 
-def dropping(device, seed=0):
+def dropping(device, seed=0, options=()):
     net = Net(7)
     net.classes(4)
     net.dense(net.dropout(net.tanh(net.dense(net.input(6), 6, 16)), seed), 16, 4)
-    return net.compile(device, loss(), sgd(clip=True))
+    return net.compile(device, loss(), sgd(clip=True), options)
 
 
 def several_losses(device):
