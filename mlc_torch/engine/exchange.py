@@ -15,7 +15,7 @@ import torch
 
 from mlc_torch.engine.exchange_late import LateVerdict
 from mlc_torch.engine.exchange_message import BUCKET, Message, Pieces, grouped
-from mlc_torch.engine.exchange_table import CALLS, CODE, FIELDS, FINE, REFUSED, Call, totals, why_refused
+from mlc_torch.engine.exchange_table import CALLS, CODE, DATA, FIELDS, FINE, REFUSED, Call, totals, why_refused
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.sharing import PART, Axis, Share
 from mlc_torch.ranks import Ranks, Sums, begin_sums, recorded, refuse_all, sums_taken
@@ -65,6 +65,10 @@ class Exchange:
         self._call, self._sent, self._row = Call.EXECUTE, 0, (0.0,) * FIELDS
         self.is_open = False
         """Whether the others still wait for this rank's part."""
+        self.data = 0.0
+        """Stands for the data of the call under way, where all ranks are given the same; 0 where nobody looked."""
+        self.were_data_alike = True
+        """Whether they were, as far as anybody looked."""
         self._share: Share | None = None
         self._outputs: Values = ()
         self._of_losses: Sequence[Part] = ()
@@ -113,12 +117,12 @@ class Exchange:
         if (self.ranks.is_recordable or self.plan.device.type != "cpu") and self._row not in self._rows:
             self._rows[self._row] = torch.tensor(self._row, device=self.plan.device)
 
-    def _now(self, batch: int, steps: int) -> tuple[float, float, float]:
-        """What is called, how many samples, and which step, as the table says it."""
+    def _now(self, batch: int, steps: int) -> tuple[float, float, float, float]:
+        """What is called, how many samples, which data, and which step, as the table says it."""
         if self.ranks.is_recordable:
             # A recording says the same in every call, and whoever looks late cannot know which updates were taken.
-            return 0.0, float(batch), 0.0
-        return float(CALLS.index(self._call)), float(batch), float(steps)
+            return 0.0, float(batch), 0.0, 0.0
+        return float(CALLS.index(self._call)), float(batch), self.data, float(steps)
 
     def start(self, number: int, gradients: Values) -> None:
         """Send one bucket on its way."""
@@ -201,6 +205,8 @@ class Exchange:
         self.wait()
         table = self.last(self._call).table.tolist()
         why = why_refused(table, self._row)
+        if why is None and len({row[DATA] for row in table}) > 1:
+            self.were_data_alike = False
         asked = self.asked(self._call) if why is None else None
         if asked is not None:
             self._send_asked(asked, wanted)

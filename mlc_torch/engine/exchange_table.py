@@ -18,9 +18,9 @@ CALLS = list(Call)
 
 FINE, REFUSED = 0.0, 1.0
 
-MARK, CALL, BATCH, STEPS, CODE, FIELDS = range(6)
-"""What a rank says in its row: which plan it runs, what was called, the size of the whole batch, updates so far, how it
-went; then its part of each loss."""
+MARK, CALL, BATCH, DATA, STEPS, CODE, FIELDS = range(7)
+"""What a rank says in its row: which plan it runs, what was called, the size of the whole batch, a number that stands for
+its data, updates so far, how it went; then its part of each loss."""
 
 _DIFFER = {
     MARK: ("run different plans", "ask for the same outputs and gradients on every rank"),

@@ -29,6 +29,8 @@ class Sharing:
     """The losses that divide by the number of samples."""
     outputs: tuple[int, ...]
     """The slots that every rank is given whole."""
+    given: tuple[bool, ...]
+    """Of the slots that are fed, which a program gives data for; a linked graph computes the others."""
     is_own: bool = False
     is_local: bool = False
 

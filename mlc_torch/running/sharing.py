@@ -14,7 +14,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.shared_plan import Sharing
 from mlc_torch.engine.shared_session import SharedSession
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.nodes.feeding import Feed
+from mlc_torch.nodes.feeding import LINKED, Feed
 from mlc_torch.nodes.node import Node
 from mlc_torch.nodes.samples import sample_axes
 from mlc_torch.ranks import Ranks
@@ -23,6 +23,7 @@ from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.request import INFERS, Request
 from mlc_torch.running.road import Work
 from mlc_torch.running.state import Variant
+from mlc_torch.running.untrained import warn_once
 from mlc_torch.tensor import TensorState
 
 
@@ -41,6 +42,7 @@ def shared_session(
         tuple(axes.get(id(c)) for c in plan.cells),
         frozenset(s for s in plan.losses if _is_mean(losses.get(id(plan.cells[s])))),
         tuple(_whole_everywhere(graph, nodes, plan)),
+        tuple(feed.kind != LINKED for feed in feeds),
         device.feeds_own_share,
         not device.synchronizes_batch_norm,
     )
@@ -149,6 +151,7 @@ def together(work: Work) -> Work:
                     graph._session(Variant.whole)
             ranks.owed = call
             try:
+                _warn_of_data(graph)
                 return work(graph, request)
             except RanksLost:
                 raise
@@ -164,6 +167,18 @@ def together(work: Work) -> Work:
                 ranks.owed = None
 
     return take_part
+
+
+def _warn_of_data(graph: Any) -> None:
+    """Behind the call that showed it: then nobody waits for a program that makes errors of warnings."""
+    shared = graph._runs.shared
+    if shared is not None and not shared.exchange.were_data_alike:
+        warn_once(
+            graph._runs.warned,
+            "different data",
+            "the ranks were given different data, and each trains on its rows of it; give every rank the same whole batch "
+            "(shuffled with the same seed), or each its own samples with device.feeds_own_share",
+        )
 
 
 _CALLS = {"_run": Call.EXECUTE, "_forward": Call.FORWARD, "_gradient": Call.GRADIENT}

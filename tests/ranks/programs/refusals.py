@@ -198,6 +198,23 @@ def batches_of_different_sizes():
     assert many.step(batches[0])[0]
 
 
+@check
+def data_that_differ():
+    """The program trains, and is told once that this is not what one process would train."""
+    _, many, batches, _ = both(nets.perceptron)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for n in range(3):
+            assert many.step(batches[n])[0]
+        assert not told, "the same data"
+        for n in range(40):
+            assert many.step(batches[(n + RANK) % 4])[0]
+    assert [w.category for w in told] == ([] if RANK else [mlc.MLCTrainingWarning])
+    assert all("the ranks were given different data" in str(w.message) for w in told)
+    assert all(w.filename == nets.__file__ for w in told), "at the program's own line"
+    assert_alike(many)
+
+
 class Boom(Exception):
     pass
 
