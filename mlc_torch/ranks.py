@@ -238,7 +238,7 @@ def _lost(who: str, error: Exception, others: str = "") -> RanksLost:
     if _WAITED in others:
         remedy = f"make the same calls in the same order on all ranks, and {remedy}"
     elif _ENDED in others:
-        remedy = f"give all ranks the same number of batches, unless it failed, and {remedy}"
+        remedy = f"look at its output, give all ranks the same number of batches, and {remedy}"
     return RanksLost(f"{who}: {others or 'another process is gone or too late'} ({why}); {remedy}")
 
 
