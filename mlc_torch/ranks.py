@@ -8,11 +8,13 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -43,26 +45,55 @@ def timeout() -> float:
     return seconds
 
 
+class Channel(NamedTuple):
+    """What the messages of a graph travel through: three groups of torch's.
+
+    A message that meets one of another size ends a process that speaks gloo. So ranks that are at different calls, or at
+    different graphs, must not meet at all: then they wait in vain, and are told.
+    """
+
+    forward: Any
+    """For the sums within a forward pass, and for what a forward pass by itself ends with."""
+    backward: Any
+    """For the sums within a backward pass."""
+    gradients: Any
+    """For gradients, which are on their way while the backward pass goes on."""
+
+
+_CHANNELS = 4
+"""Each takes threads and sockets. Of more graphs than these some share one."""
+
+
 class Ranks:
     """Who takes part: this process is ``rank`` of ``world``."""
 
-    def __init__(self, seconds: float, device: torch.device) -> None:
+    def __init__(self, seconds: float, device: torch.device, store: Any = None) -> None:
         self.rank, self.world, self.backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-        limit = timedelta(seconds=seconds)
-        # Gradients are on their way while the backward pass goes on; its own sums must not wait in the same queue.
-        self._inside = dist.group.WORLD
-        self._gradients = dist.new_group(timeout=limit)
+        self._limit = timedelta(seconds=seconds)
+        self._notes = store
+        """Where a rank that gives up says at what, for those that give up after it."""
         # Words go between hosts, whatever the tensors do.
-        self._words = dist.new_group(timeout=limit, backend="gloo")
+        self._words = dist.new_group(timeout=self._limit, backend="gloo")
+        world = dist.group.WORLD
+        backward = world if self.is_recordable else self._new_group()
+        self._channels = [Channel(world, backward, self._new_group())]
+        self._channel = self._channels[0]
         if self.is_recordable:
             # What connects at its first use has to have been used before a CUDA graph is recorded.
-            for group in (self._inside, self._gradients):
+            for group in (world, self._channel.gradients):
                 dist.all_reduce(torch.zeros(1, device=device), group=group)
         self.lost: RanksLost | None = None
         self.owed: Any = None
         """The call under way, as long as the others wait for this rank's part of it."""
+        self.doing = "a sum"
+        """What this rank last began, in words."""
+        self.graphs = 0
+        """How many graphs were compiled: all ranks compile the same ones, and so give them the same numbers."""
         self.lock = threading.RLock()
-        """Held for a phase: two graphs at a time would mix up what they send."""
+        """Held for a call: two graphs at a time would mix up what they send."""
+
+    def _new_group(self) -> Any:
+        return dist.new_group(timeout=self._limit)
 
     @property
     def is_recordable(self) -> bool:
@@ -74,24 +105,36 @@ class Ranks:
         first = batch * self.rank // self.world
         return first, batch * (self.rank + 1) // self.world - first
 
-    def start_sum(self, flat: torch.Tensor) -> Any:
-        """Begin to add up ``flat`` over all processes, in place; ``wait`` ends it."""
+    def connect(self, number: int) -> None:
+        """Open the channel of the graph of this number, on all ranks together."""
+        while not self.is_recordable and len(self._channels) <= number % _CHANNELS:
+            with self.telling():
+                self._channels.append(Channel(self._new_group(), self._new_group(), self._new_group()))
+
+    def enter(self, number: int, call: str) -> None:
+        """From here on messages are those of ``call`` of the graph of this number."""
+        self._channel = self._channels[0 if self.is_recordable else number % _CHANNELS]
+        self.doing = f"{call} of graph {number + 1}"
+
+    def start_sum(self, flat: torch.Tensor, forward: bool = False) -> Any:
+        """Begin to add up ``flat`` over all processes, in place; ``wait`` ends it. ``forward``: behind a forward pass."""
+        group = self._channel.forward if forward else self._channel.gradients
         with self.telling():
-            return dist.all_reduce(flat, group=self._gradients, async_op=True)
+            return dist.all_reduce(flat, group=group, async_op=True)
 
     def wait(self, work: Any) -> None:
         with self.telling():
             work.wait()
 
-    def sum_inside(self, x: torch.Tensor) -> None:
+    def sum_inside(self, x: torch.Tensor, backward: bool) -> None:
         """Add up ``x`` over all processes, in place, in the middle of a phase."""
         with self.telling():
-            dist.all_reduce(x, group=self._inside)
+            dist.all_reduce(x, group=self._channel.backward if backward else self._channel.forward)
 
     def from_first(self, tensors: Sequence[torch.Tensor]) -> None:
         """Give every process the values of rank 0."""
         with self.telling():
-            works = [dist.broadcast(t, 0, group=self._inside, async_op=True) for t in tensors]
+            works = [dist.broadcast(t, 0, async_op=True) for t in tensors]
             for work in works:
                 work.wait()
 
@@ -128,8 +171,38 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            self.lost = _lost(f"rank {self.rank} of {self.world}", error)
+            self.lost = _lost(f"rank {self.rank} of {self.world}, in {self.doing}", error, self._others(error))
             raise self.lost from error
+
+    def break_off(self, error: BaseException) -> None:
+        """This rank leaves a call that the others wait for, for good: it cannot know how far they are."""
+        how = type(error).__name__
+        self.lost = RanksLost(
+            f"rank {self.rank} of {self.world} was ended by {how} in {self.doing}, which the others wait for; "
+            "start again from the last checkpoint"
+        )
+        self.leave_note(f"was ended by {how} in {self.doing}")
+
+    def leave_note(self, what: str) -> None:
+        """Say to those that will miss this rank what it did last."""
+        if self._notes is not None:
+            with suppress(RuntimeError):  # whoever keeps the notes may be gone too
+                self._notes.set(f"left/{self.rank}", what)
+
+    def _others(self, error: RuntimeError) -> str:
+        """What those did that gave up before, in words."""
+        self.leave_note(f"{_WAITED} {self.doing}")
+        if self._notes is None:
+            return ""
+        keys = {rank: f"left/{rank}" for rank in range(self.world) if rank != self.rank}
+        with suppress(RuntimeError):
+            for _ in range(20 if "imed out" in str(error) else 0):  # then the others may be about to give up as well
+                if self._notes.check(list(keys.values())):
+                    break
+                time.sleep(0.05)
+            said = {rank: self._notes.get(key).decode() for rank, key in keys.items() if self._notes.check([key])}
+            return ", ".join(f"rank {rank} {what}" for rank, what in said.items())
+        return ""
 
 
 def refuse_all(reason: str) -> NoReturn:
@@ -155,9 +228,18 @@ class _OneVoice(logging.Filter):
         return True
 
 
-def _lost(who: str, error: Exception) -> RanksLost:
+_WAITED, _ENDED = "waited in", "has ended"
+
+
+def _lost(who: str, error: Exception, others: str = "") -> RanksLost:
     why = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
-    return RanksLost(f"{who}: another process is gone or too late ({why}); start again from the last checkpoint")
+    why = re.sub(r"^\[[^]]*\] ", "", why)  # the line of gloo's source
+    remedy = "start again from the last checkpoint"
+    if _WAITED in others:
+        remedy = f"make the same calls in the same order on all ranks, and {remedy}"
+    elif _ENDED in others:
+        remedy = f"look at its output, give all ranks the same number of batches, and {remedy}"
+    return RanksLost(f"{who}: {others or 'another process is gone or too late'} ({why}); {remedy}")
 
 
 _joined: Ranks | None = None
@@ -186,6 +268,7 @@ def join(device: torch.device) -> Ranks:
 def _join(device: torch.device) -> Ranks:
     seconds = timeout()
     limit = timedelta(seconds=seconds)
+    store = None
     try:
         if not dist.is_initialized():
             store, rank, world = next(rendezvous("env://", timeout=limit))
@@ -197,7 +280,9 @@ def _join(device: torch.device) -> Ranks:
             at_once = device if backend == "nccl" else None
             dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit, device_id=at_once)
             atexit.register(_leave)
-        return Ranks(seconds, device)
+        # Elsewhere than with torchrun the first process keeps it, and whoever outlives that one would find nobody.
+        outlives_all = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return Ranks(seconds, device, store if outlives_all else None)
     except RuntimeError as error:
         raise _lost(f"rank {os.environ.get('RANK')} could not join the others", error) from error
 
@@ -205,6 +290,8 @@ def _join(device: torch.device) -> Ranks:
 def _leave() -> None:
     # With a process lost there is nobody to take leave of, and torch would wait.
     if dist.is_initialized() and (_joined is None or _joined.lost is None):
+        if _joined is not None:
+            _joined.leave_note(_ENDED)
         dist.destroy_process_group()
 
 
@@ -261,7 +348,7 @@ def _sum_over_ranks(x: torch.Tensor, backward: bool) -> torch.Tensor:
         silent[backward].append(total.shape)
     elif _joined is not None:
         _taken[backward] += 1
-        _joined.sum_inside(total)
+        _joined.sum_inside(total, backward)
     return total
 
 

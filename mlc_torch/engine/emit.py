@@ -33,6 +33,8 @@ def emit(
     function it gives takes a list of the tensors ``taken``, which it ``empties``, and returns a list for each part of the
     outputs. ``sends`` are calls made on the way, in their order, each as soon as what it is given is there.
     """
+    if sends:
+        nodes = _soonest(nodes)
     writer = _Writer(constants)
     last = _last_uses(nodes, [o for part in outputs for o in part])
     calls = _placed(nodes, sends, writer)
@@ -77,6 +79,29 @@ def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node
         if isinstance(output, fx.Node):
             last[output] = None
     return last
+
+
+_LIGHT = {torch.ops.aten.clone.default, torch.ops.aten.add.Tensor}
+"""Beside views, what puts a gradient into its tensor's own shape and adds up those of its uses."""
+
+
+def _soonest(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """The nodes in an order in which what only shapes a result stands right behind what it shapes.
+
+    It was recorded behind everything else; a gradient that is sent from there would wait for the whole backward pass.
+    Nobody else reads or writes what it reads, so that it may come sooner.
+    """
+    own, shaping = set(nodes), set()
+    for node in reversed(nodes):
+        leads_out = all(user.op == "output" or user in shaping for user in node.users)
+        is_alone = all(len(given.users) == 1 for given in node.all_input_nodes if given in own)
+        if leads_out and is_alone and (is_view(node) or node.target in _LIGHT):
+            shaping.add(node)
+    turns: dict[fx.Node, int] = {}
+    for number, node in enumerate(nodes):
+        before = [turns[given] for given in node.all_input_nodes if given in own]
+        turns[node] = max(before, default=number) if node in shaping else number
+    return sorted(nodes, key=turns.__getitem__)  # which keeps the order of those that are even
 
 
 def _placed(nodes: Sequence[fx.Node], sends: Sequence[Send], writer: _Writer) -> dict[fx.Node | None, list[str]]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from typing import Any
 
 import torch
 
 from mlc_torch.engine.exchange_late import LateVerdict
 from mlc_torch.engine.exchange_message import BUCKET, Message, Pieces, grouped
-from mlc_torch.engine.exchange_table import CODE, FIELDS, FINE, REFUSED, totals, why_refused
+from mlc_torch.engine.exchange_table import CALLS, CODE, DATA, FIELDS, FINE, REFUSED, Call, totals, why_refused
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.sharing import PART, Axis, Share
 from mlc_torch.ranks import Ranks, Sums, begin_sums, recorded, refuse_all, sums_taken
@@ -25,14 +24,6 @@ from mlc_torch.torch_private import copy_all
 Values = Sequence[torch.Tensor | None]
 Part = tuple[torch.Tensor, float | torch.Tensor]
 """A loss of this rank's samples, and how much of the whole it is."""
-
-
-class Call(Enum):
-    """The calls that ranks answer together."""
-
-    EXECUTE = "execute"
-    FORWARD = "executeForward"
-    GRADIENT = "executeGradient"
 
 
 class Exchange:
@@ -47,6 +38,7 @@ class Exchange:
     def __init__(
         self,
         ranks: Ranks,
+        number: int,
         plan: Plan,
         axes: Sequence[Axis],
         outputs: Sequence[int],
@@ -57,6 +49,7 @@ class Exchange:
         bucket: int = BUCKET,
     ) -> None:
         self.ranks, self.plan, self.axes, self.sums = ranks, plan, axes, sums
+        self._number = number
         self.outputs, self.wanted = [s for s in outputs if axes[s] != PART], list(wanted)
         self.parts = list(parts)
         digest = hashlib.sha256("\n".join(lines).encode()).digest()
@@ -72,6 +65,10 @@ class Exchange:
         self._call, self._sent, self._row = Call.EXECUTE, 0, (0.0,) * FIELDS
         self.is_open = False
         """Whether the others still wait for this rank's part."""
+        self.data = 0.0
+        """Stands for the data of the call under way, where all ranks are given the same; 0 where nobody looked."""
+        self.were_data_alike = True
+        """Whether they were, as far as anybody looked."""
         self._share: Share | None = None
         self._outputs: Values = ()
         self._of_losses: Sequence[Part] = ()
@@ -109,16 +106,23 @@ class Exchange:
     def expect(self, call: Call) -> None:
         """A call begins; from here on this rank owes the others its part."""
         begin_sums()
+        self.ranks.enter(self._number, call.value)
         self._call, self._sent, self._works, self.is_open = call, 0, [], True
 
     def begin(self, share: Share, steps: int, outputs: Values, of_losses: Sequence[Part]) -> None:
         """What is known before the backward pass: values of the outputs, and this rank's part of each loss."""
         self._share, self._outputs, self._of_losses = share, outputs, of_losses
         batch = 0 if share.is_own else share.batch
-        # Whoever cannot look at the table before the update cannot know either which updates were taken.
-        self._row = (self.mark, float(batch), 0.0 if self.ranks.is_recordable else float(steps), FINE)
+        self._row = (self.mark, *self._now(batch, steps), FINE)
         if (self.ranks.is_recordable or self.plan.device.type != "cpu") and self._row not in self._rows:
             self._rows[self._row] = torch.tensor(self._row, device=self.plan.device)
+
+    def _now(self, batch: int, steps: int) -> tuple[float, float, float, float]:
+        """What is called, how many samples, which data, and which step, as the table says it."""
+        if self.ranks.is_recordable:
+            # A recording says the same in every call, and whoever looks late cannot know which updates were taken.
+            return 0.0, float(batch), 0.0, 0.0
+        return float(CALLS.index(self._call)), float(batch), self.data, float(steps)
 
     def start(self, number: int, gradients: Values) -> None:
         """Send one bucket on its way."""
@@ -186,7 +190,7 @@ class Exchange:
 
     def _send(self, message: Message) -> None:
         self._sent += 1
-        self._works += [self.ranks.start_sum(flat) for flat in message.flats]
+        self._works += [self.ranks.start_sum(flat, self._call is Call.FORWARD) for flat in message.flats]
 
     def wait(self) -> None:
         for work in self._works:
@@ -201,6 +205,8 @@ class Exchange:
         self.wait()
         table = self.last(self._call).table.tolist()
         why = why_refused(table, self._row)
+        if why is None and len({row[DATA] for row in table}) > 1:
+            self.were_data_alike = False
         asked = self.asked(self._call) if why is None else None
         if asked is not None:
             self._send_asked(asked, wanted)
@@ -258,11 +264,11 @@ class Exchange:
         if not self.is_open:
             self.expect(call)
         forward, backward = sums_taken()
-        self._row = (self.mark, 0.0, 0.0, REFUSED)
+        self._row = (self.mark, *self._now(0, 0), REFUSED)
         if self._call is not Call.GRADIENT:
-            self._sum_nothing(self.sums[0][forward:])
+            self._sum_nothing(self.sums[0][forward:], backward=False)
         if self._call is not Call.FORWARD:
-            self._sum_nothing(self.sums[1][backward:])
+            self._sum_nothing(self.sums[1][backward:], backward=True)
         messages = [*(self._early if self._call is not Call.FORWARD else []), self.last(self._call)]
         asked = self.asked(self._call)
         if self._sent == len(messages) and asked is not None:
@@ -278,9 +284,9 @@ class Exchange:
         self._close()
         return bool(self.last(call).table[0, CODE] != FINE)
 
-    def _sum_nothing(self, shapes: Sequence[torch.Size]) -> None:
+    def _sum_nothing(self, shapes: Sequence[torch.Size], backward: bool) -> None:
         for shape in shapes:
-            self.ranks.sum_inside(torch.zeros(shape, device=self.plan.device))
+            self.ranks.sum_inside(torch.zeros(shape, device=self.plan.device), backward)
 
     # What came back
 

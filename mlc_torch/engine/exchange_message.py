@@ -12,6 +12,13 @@ from mlc_torch.engine.plan import Plan
 BUCKET = 8 << 20
 """Bytes: large enough for the line to be busy, small enough for the first bucket to leave early."""
 
+_ALIGNED = 128
+"""Bytes: every tensor in a message begins at a multiple, as one with memory of its own does.
+
+Kernels on a GPU read memory that lies so in other portions than memory that does not, and so add up in another order: the
+norm of a gradient that clipping divides by would be another in its last bits than without other processes.
+"""
+
 Pieces = dict[Hashable, tuple[Sequence[int], torch.dtype]]
 
 
@@ -36,15 +43,18 @@ class Message:
             head = rows * columns if dtype == torch.float32 else 0
             # Truth values are added up as bytes: one rank at most sends a true one for each place.
             held = torch.uint8 if dtype == torch.bool else dtype
-            flat = torch.zeros(head + sum(map(math.prod, own.values())), dtype=held, device=device)
-            if not flat.numel():
-                continue
-            self.flats.append(flat)
-            start = head
+            unit = _ALIGNED // dtype.itemsize
+            starts, end = {}, head
             for key, shape in own.items():
-                size = math.prod(shape)
-                self.views[key] = flat[start : start + size].view(tuple(shape)).view(dtype)
-                start += size
+                starts[key] = start = -(-end // unit) * unit
+                end = start + math.prod(shape)
+            if not end:
+                continue
+            flat = torch.zeros(end, dtype=held, device=device)
+            self.flats.append(flat)
+            for key, shape in own.items():
+                start = starts[key]
+                self.views[key] = flat[start : start + math.prod(shape)].view(tuple(shape)).view(dtype)
         self.table = self.flats[-1][: rows * columns].view(rows, columns) if rows * columns else torch.empty(0)
 
     def silence(self) -> None:

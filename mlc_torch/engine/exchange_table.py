@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
+
+class Call(Enum):
+    """The calls that ranks answer together."""
+
+    EXECUTE = "execute"
+    FORWARD = "executeForward"
+    GRADIENT = "executeGradient"
+
+
+CALLS = list(Call)
+"""A call is said by its place here."""
+
 FINE, REFUSED = 0.0, 1.0
 
-MARK, BATCH, STEPS, CODE, FIELDS = range(5)
-"""What a rank says in its row: which plan it runs, the size of the whole batch, updates so far, how it went; then its
-part of each loss."""
+MARK, CALL, BATCH, DATA, STEPS, CODE, FIELDS = range(7)
+"""What a rank says in its row: which plan it runs, what was called, the size of the whole batch, a number that stands for
+its data, updates so far, how it went; then its part of each loss."""
 
 _DIFFER = {
-    MARK: "run different plans",
-    BATCH: "were given batches of different sizes",
-    STEPS: "have taken different numbers of steps",
+    MARK: ("run different plans", "ask for the same outputs and gradients on every rank"),
+    CALL: ("made different calls", "make the same on every rank"),
+    BATCH: ("were given batches of different sizes", "give the same whole batch to every rank"),
+    STEPS: ("have taken different numbers of steps", "load the last checkpoint on every rank"),
 }
+"""What may not differ, and what to do about it."""
 
 
 def why_refused(table: list[list[float]], own: tuple[float, ...]) -> str | None:
@@ -21,10 +37,12 @@ def why_refused(table: list[list[float]], own: tuple[float, ...]) -> str | None:
     if refused and own[CODE] == FINE:
         return f"rank {refused[0]} refused this call, so no rank took the step; its own log says why"
     if not refused:
-        for field, what in _DIFFER.items():
+        for field, (what, remedy) in _DIFFER.items():
             said = [row[field] for row in table]
             if len(set(said)) > 1:
-                return f"the ranks {what}: {', '.join(f'{n:g}' for n in said)}, by rank; no rank took the step"
+                words = ", ".join(CALLS[int(n)].value if field == CALL else f"{n:g}" for n in said)
+                named = "" if field == MARK else f": {words}, by rank"  # a mark says nothing to a reader
+                return f"the ranks {what}{named}; no rank took the step; {remedy}"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,9 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.shared_plan import Sharing
 from mlc_torch.layers.sharing import PART, Share
 from mlc_torch.torch_private import copy_all
+
+_LOOKED_AT = 64
+"""Elements of each tensor that are compared with those of other ranks, at most."""
 
 
 class OwnPart:
@@ -50,6 +54,15 @@ class OwnPart:
                 # States of a recurrent layer, and masks, may hold more than the batch.
                 return min(feed.shape[axis], self._shared.batch)
         return self._shared.batch
+
+    def data_number(self, feeds: Tensors) -> float:
+        """Stands for what a call is given: some elements of each input and label, in one number that a float32 holds."""
+        found = 0
+        for feed, is_given in zip(feeds, self._shared.given, strict=True):
+            if is_given and feed.is_cpu and feed.numel():
+                flat = feed.reshape(-1)
+                found = zlib.crc32(flat[:: -(-flat.numel() // _LOOKED_AT)].numpy().tobytes(), found)
+        return float(found >> 8)
 
     # Weights at the roots
 

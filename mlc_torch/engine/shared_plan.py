@@ -19,6 +19,8 @@ class Sharing:
     """How the ranks share the batches of a plan."""
 
     ranks: Ranks
+    number: int
+    """Which of the graphs that the ranks have compiled this is."""
     batch: int
     """How many samples were declared."""
     axes: tuple[Axis, ...]
@@ -27,6 +29,8 @@ class Sharing:
     """The losses that divide by the number of samples."""
     outputs: tuple[int, ...]
     """The slots that every rank is given whole."""
+    given: tuple[bool, ...]
+    """Of the slots that are fed, which a program gives data for; a linked graph computes the others."""
     is_own: bool = False
     is_local: bool = False
 
@@ -90,7 +94,8 @@ def shared_plan(plan: Plan, sharing: Sharing) -> tuple[Plan, Sharing]:
 
 def plan_lines(plan: Plan, shared: Sharing, losses: Iterable[int], updater: Updater | None) -> list[str]:
     """The plan in words that must be the same on every rank."""
-    lines = [f"shares: own {shared.is_own}, local batch norm {shared.is_local}, {shared.batch} samples"]
+    lines = [f"graph {shared.number + 1}"]
+    lines += [f"shares: own {shared.is_own}, local batch norm {shared.is_local}, {shared.batch} samples"]
     for slot, cell in enumerate(plan.cells):
         lines.append(f"tensor {slot}: {list(cell.shape)} {cell.dtype}, samples along {shared.axes[slot]}")
     for step in plan.steps:

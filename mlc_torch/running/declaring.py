@@ -63,6 +63,11 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         self._runs.forget()
         self._runs.last = self._runs.active = None
 
+    def _forget_compile(self) -> None:
+        """The graph is as one that was not compiled."""
+        self._compiled = None
+        self._forget_runs()
+
     # Seeing it (ours)
 
     def memory(self) -> Memory:

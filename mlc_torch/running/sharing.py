@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from mlc_torch.engine.exchange import Call
+from mlc_torch.engine.exchange_table import Call
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.shared_plan import Sharing
 from mlc_torch.engine.shared_session import SharedSession
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.nodes.feeding import Feed
+from mlc_torch.nodes.feeding import LINKED, Feed
 from mlc_torch.nodes.node import Node
 from mlc_torch.nodes.samples import sample_axes
 from mlc_torch.ranks import Ranks
@@ -23,6 +23,7 @@ from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.request import INFERS, Request
 from mlc_torch.running.road import Work
 from mlc_torch.running.state import Variant
+from mlc_torch.running.untrained import warn_once
 from mlc_torch.tensor import TensorState
 
 
@@ -30,16 +31,18 @@ def shared_session(
     graph: DeclaringGraph, ranks: Ranks, nodes: Sequence[Node], plan: Plan, feeds: Sequence[Feed]
 ) -> Callable[..., SharedSession]:
     """What makes the session of a plan whose batches ``ranks`` share; refuses a graph that mixes samples."""
-    device = graph._device
-    assert device is not None
+    device, number = graph._device, graph._runs.shared_number
+    assert device is not None and number is not None
     axes = sample_axes(nodes, {id(feed.cell): feed.batch_axis for feed in feeds})
     losses = {id(n.results[0]): n.layer for n in nodes if isinstance(n.layer, MLCLossLayer)}
     shared = Sharing(
         ranks,
+        number,
         graph._declared_batch(),
         tuple(axes.get(id(c)) for c in plan.cells),
         frozenset(s for s in plan.losses if _is_mean(losses.get(id(plan.cells[s])))),
         tuple(_whole_everywhere(graph, nodes, plan)),
+        tuple(feed.kind != LINKED for feed in feeds),
         device.feeds_own_share,
         not device.synchronizes_batch_norm,
     )
@@ -67,31 +70,53 @@ def _whole_everywhere(graph: DeclaringGraph, nodes: Sequence[Node], plan: Plan) 
 
 
 @contextmanager
-def meeting(graph: DeclaringGraph, ranks: Ranks) -> Iterator[None]:
-    """Around a compile: whatever it comes to, all ranks hear of it. They have the same plan, or all refuse."""
-    graph._runs.shared = None
+def meeting(graph: DeclaringGraph, ranks: Ranks, compiles: bool = True) -> Iterator[None]:
+    """Around a compile: whatever it comes to, all ranks hear of it. They have the same plan, or all refuse.
+
+    After a compile that one refused the graph is compiled for none: a call must not wait where another rank's refuses.
+    """
+    runs = graph._runs
+    runs.shared = None
+    if runs.shared_number is None:
+        runs.shared_number, ranks.graphs = ranks.graphs, ranks.graphs + 1
     if ranks.rank:
-        graph._runs.warned = _Everything()  # rank 0 warns
+        runs.warned = _Everything()  # rank 0 warns
+    ranks.doing = what = f"compile of graph {runs.shared_number + 1}"
+    error: Exception | None = None
+    lines: list[str] | None = None
     try:
         yield
-        session = graph._runs.sessions.get(Variant.whole)
+        session = runs.sessions.get(Variant.whole)
         if isinstance(session, SharedSession):
             lines = session.lines()
         else:
             lines = [f"not ready: {graph._missing() or 'nothing to differentiate'}"]
     except RanksLost:
         raise
-    except Exception as error:
-        _as_common(error, ranks.agree(None))
+    except Exception as caught:  # noqa: BLE001 - raised again
+        error = caught
+    except BaseException as interruption:
+        ranks.break_off(interruption)
         raise
-    try:
-        ranks.agree(lines)
-    except MLCRefusal:
-        graph._forget_runs()
-        raise
-    if isinstance(session, SharedSession):
-        session.start_alike()
-        graph._runs.shared = session
+    with ranks.lock:
+        ranks.doing = what
+        try:
+            of_first = ranks.agree(lines)
+            if error is not None:
+                _as_common(error, of_first)
+                raise error
+        except RanksLost:
+            raise
+        except Exception:
+            if compiles:
+                graph._forget_compile()
+            else:
+                graph._forget_runs()
+            raise
+        if isinstance(session, SharedSession):
+            ranks.connect(runs.shared_number)
+            session.start_alike()
+            runs.shared = session
 
 
 class _Everything(set[str]):
@@ -120,22 +145,40 @@ def together(work: Work) -> Work:
         ranks = graph._ranks(Variant.whole)
         if ranks is None or request.options & INFERS or graph._compiled is None:
             return work(graph, request)
-        if graph._runs.shared is None:
-            with meeting(graph, ranks):  # something was missing when the graph was compiled
-                graph._session(Variant.whole)
-        ranks.owed = call
-        try:
-            return work(graph, request)
-        except RanksLost:
-            raise
-        except Exception as error:
-            if ranks.owed is not None and graph._runs.shared is not None:
-                _as_common(error, graph._runs.shared.stand_in(call))
-            raise
-        finally:
-            ranks.owed = None
+        with ranks.lock:
+            if graph._runs.shared is None:
+                with meeting(graph, ranks, compiles=False):  # something was missing when the graph was compiled
+                    graph._session(Variant.whole)
+            ranks.owed = call
+            try:
+                _warn_of_data(graph)
+                return work(graph, request)
+            except RanksLost:
+                raise
+            except Exception as error:
+                if ranks.owed is not None and graph._runs.shared is not None:
+                    _as_common(error, graph._runs.shared.stand_in(call))
+                raise
+            except BaseException as interruption:
+                if ranks.owed is not None:
+                    ranks.break_off(interruption)
+                raise
+            finally:
+                ranks.owed = None
 
     return take_part
+
+
+def _warn_of_data(graph: Any) -> None:
+    """Behind the call that showed it: then nobody waits for a program that makes errors of warnings."""
+    shared = graph._runs.shared
+    if shared is not None and not shared.exchange.were_data_alike:
+        warn_once(
+            graph._runs.warned,
+            "different data",
+            "the ranks were given different data, and each trains on its rows of it; give every rank the same whole batch "
+            "(shuffled with the same seed), or each its own samples with device.feeds_own_share",
+        )
 
 
 _CALLS = {"_run": Call.EXECUTE, "_forward": Call.FORWARD, "_gradient": Call.GRADIENT}

@@ -102,6 +102,8 @@ class Runs:
     """Execution options that hold for every call, as long as a profile is taken."""
     shared: SharedSession | None = None
     """Where several processes share each batch: the newest session, once they have compiled together."""
+    shared_number: int | None = None
+    """Which of the graphs that they have compiled this is."""
     looked: bool = False
     """Whether the values of a first run were looked at since the last compile."""
     warned: set[str] = field(default_factory=set)

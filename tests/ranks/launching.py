@@ -45,7 +45,7 @@ def launch(
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     command += [f"--max-restarts={restarts}", *(["-m"] if module else []), *path, *arguments]
     own = {k: v for k, v in os.environ.items() if not k.startswith(("MLC_TORCH_", "TORCHELASTIC_"))}
-    own |= {"OMP_NUM_THREADS": "1", "MLC_TORCH_RANKS_TIMEOUT": "20", "CHECKS": str(folder)} | environment
+    own |= {"OMP_NUM_THREADS": "1", "MLC_TORCH_RANKS_TIMEOUT": "60", "CHECKS": str(folder)} | environment
     process = subprocess.Popen(
         command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -12,22 +12,23 @@ from mlc_torch.interop import describe_checkpoint, load_checkpoint
 
 from .launching import PROGRAMS, launch
 
-LIMIT = 3.0
+LIMIT = 10.0
 
 
 def test_stopped_killed_and_started_again(tmp_path, monkeypatch):
-    found = launch(tmp_path, "resumed.py", seconds=80, restarts=2, MLC_TORCH_RANKS_TIMEOUT=str(LIMIT))
+    found = launch(tmp_path, "resumed.py", seconds=300, restarts=2, MLC_TORCH_RANKS_TIMEOUT=str(LIMIT))
     notes = {f.stem: json.loads(f.read_text("utf-8")) for f in tmp_path.glob("*.note")}
     assert found.code == 0, found.output[-4000:]
     assert {n: v for n, v in notes.items() if n.startswith("began")} == {
         "began-0-0": 0, "began-0-1": 0, "began-1-0": 0, "began-1-1": 0, "began-2-0": 10, "began-2-1": 10,
     }  # fmt: skip
     stopped, killed = notes["lost-0-0"], notes["lost-1-0"]
-    assert stopped["step"] == 3 and LIMIT - 0.5 < stopped["seconds"] < LIMIT + 3, "told when the limit was over"
-    assert killed["step"] == 12 and killed["seconds"] < LIMIT, "told at once: the connection is gone"
+    assert stopped["step"] == 3 and "imed out" in stopped["why"], "told when the limit was over"
+    assert stopped["seconds"] > LIMIT - 0.5
+    assert killed["step"] == 12 and "imed out" not in killed["why"], "told at once: the connection is gone"
     for lost in (stopped, killed):
-        assert "rank 0 of 2: another process is gone or too late" in lost["why"]
-        assert lost["again"] is True, "and from then on at once"
+        assert "rank 0 of 2, in execute of graph 1: another process is gone or too late" in lost["why"]
+        assert lost["again"] == lost["why"], "and from then on without waiting"
     for rank in range(2):
         assert notes[f"ended-2-{rank}"] == {"same": True, "others": 1}, "bit for bit, on both ranks"
     _goes_on_with_one_process(tmp_path, monkeypatch)

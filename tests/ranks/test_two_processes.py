@@ -13,6 +13,6 @@ NEEDED = {
 
 
 def test_every_check(tmp_path):
-    found = launch(tmp_path, "everything.py", seconds=170)
+    found = launch(tmp_path, "everything.py", seconds=400)
     found.assert_all_passed()
     assert found.found[0].keys() >= set().union(*NEEDED.values())

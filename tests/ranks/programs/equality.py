@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import nets
 import numpy as np
-from checking import check, run_all
+from checking import RANK, check, run_all
 from comparing import ON_GPU, STEPS, assert_alike, assert_close, both, compare, flat
 from nets import NONE, SUM, adam, rmsprop, sgd
 
 import mlc_torch as mlc
+from mlc_torch.engine import exchange
+from mlc_torch.engine.exchange_message import grouped
 
 SETTINGS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]] = {
     "perceptron": (lambda d: nets.perceptron(d, clip=True), (0,)),
@@ -77,6 +82,42 @@ def phases_one_by_one():
             batch = (0, 5)[n % 2]
             np.testing.assert_allclose(many.phases(batches[n % 4], batch), one.phases(batches[n % 4], batch), rtol=2e-5)
         assert_close(one, many, before)
+        assert_alike(many)
+
+
+@check
+def every_loss_and_reduction():
+    """Each sample's part of the loss, whatever divides or adds them up; a third of the pairs with fewer samples."""
+    pairs = [(kind, reduction) for kind in nets.LOSS for reduction in (nets.MEAN, SUM, NONE)]
+    for number, (kind, reduction) in enumerate(pairs):
+        compare(lambda d, kind=kind, reduction=reduction: nets.of_loss(d, kind, reduction), (5, 5, 3)[number % 3 :], 3)
+
+
+@check
+def gradients_leave_in_several_messages():
+    """Each as soon as the generated backward pass has filled it, and the next is computed meanwhile."""
+    lines: list[int] = []
+
+    def start(self, number, gradients):
+        lines.append(sys._getframe(1).f_lineno)
+        real(self, number, gradients)
+
+    real = exchange.Exchange.start
+    with (
+        mock.patch.object(exchange, "grouped", lambda plan, limit: grouped(plan, 128)),
+        mock.patch.object(exchange.Exchange, "start", start),
+    ):
+        for make in (lambda d: nets.perceptron(d, clip=True), nets.several_losses, nets.recurrent):
+            lines.clear()
+            many = compare(make, (0, 3))
+            count = len(many.training._runs.shared.exchange.buckets)
+            assert count > 2, count
+            if not ON_GPU:
+                apart = [b - a for a, b in itertools.pairwise(lines[:count])]
+                assert min(apart) > 0 and max(apart) > 1, "work in between"
+        _, many, batches, _ = both(nets.perceptron)
+        assert not many.step(batches[0], 7 + RANK)[0], "sizes differ, and nobody is left waiting for a message"
+        assert many.step(batches[0])[0]
         assert_alike(many)
 
 

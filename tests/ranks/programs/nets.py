@@ -281,6 +281,15 @@ def perceptron(device, batch=8, reduction=MEAN, optimizer=sgd, options=(), compi
     return net.compile(device, loss(reduction=reduction, own=own), optimizer(**rate, **how), options, **compile_ or {})
 
 
+def of_loss(device, kind, reduction):
+    """Predictions and labels that every kind of loss takes: between 0 and 1, those of a sample adding up to 1."""
+    net = Net(5)
+    net.classes(3)
+    x = net.dense(net.input(4), 4, 3)
+    net.add(mlc.MLCSoftmaxLayer(operation=mlc.MLCSoftmaxOperation.softmax, dimension=1), x)
+    return net.compile(device, loss(kind, reduction), sgd())
+
+
 def weighted(device):
     net = Net(7)
     net.targets(3)
@@ -351,11 +360,11 @@ def attending(device):
     return net.compile(device, loss(), adam(decay=0.01))
 
 
-def dropping(device, seed=0):
+def dropping(device, seed=0, options=()):
     net = Net(7)
     net.classes(4)
     net.dense(net.dropout(net.tanh(net.dense(net.input(6), 6, 16)), seed), 16, 4)
-    return net.compile(device, loss(), sgd(clip=True))
+    return net.compile(device, loss(), sgd(clip=True), options)
 
 
 def several_losses(device):

@@ -1,0 +1,177 @@
+"""Ranks that part ways for good: whatever one does, the other is told, and no process crashes or waits beyond the limit.
+
+Each case is a pair of processes of its own, forked from one that has loaded everything, and all pairs run at once: most of
+the time they wait. Prints what each rank came to, by case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nets
+import torch
+import torch.distributed as dist
+
+import mlc_torch as mlc
+from mlc_torch import ranks
+from mlc_torch.running import sharing  # noqa: F401 - so that no process has to load it by itself
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+FOLDER = Path(os.environ["CHECKS"])
+PORT = FOLDER / "port"
+SYNCHRONOUS = [mlc.MLCExecutionOptions.synchronous]
+ALONE = mlc.MLCDevice.cpu()
+Case = Callable[[int], Any]
+
+
+def joined() -> Any:
+    return mlc.unwrap(mlc.MLCDevice(type=mlc.MLCDeviceType.cpu, selectsMultipleComputeDevices=True))
+
+
+def perceptron() -> Any:
+    net = nets.perceptron(joined())
+    net.given = net.batches(4)
+    assert net.step(net.given[0])[0]
+    return net
+
+
+def different_calls(rank: int) -> None:
+    net = perceptron()
+    if rank:
+        net.bind(net.given[0])
+        net.training.executeForward(batchSize=8, options=SYNCHRONOUS)
+    else:
+        net.step(net.given[1])
+
+
+def different_graphs(rank: int) -> None:
+    first, second = perceptron(), nets.convolutional(joined())
+    if rank:
+        second.step(second.batches(1)[0])
+    else:
+        first.step(first.given[1])
+
+
+def a_compile_beside_a_step(rank: int) -> None:
+    net = perceptron()
+    if rank:
+        net.training.compile(options=[], device=net.device)
+    else:
+        net.step(net.given[1])
+
+
+def fewer_batches(rank: int) -> None:
+    net = perceptron()
+    pairs = [(arrays["x"], arrays["t"]) for arrays in net.given]
+    net.training.fit(pairs[rank:], epochs=1, progress=False)
+
+
+def an_interruption_that_is_caught(rank: int) -> None:
+    net = perceptron()
+    if rank:
+
+        def interrupt(*_: Any) -> None:
+            raise KeyboardInterrupt
+
+        hook = net.graph.layers[1].module.register_forward_hook(interrupt)
+        try:
+            net.step(net.given[1])
+        except KeyboardInterrupt:
+            hook.remove()
+    net.step(net.given[1])
+
+
+def a_handler_that_exits(rank: int) -> None:
+    net = perceptron()
+
+    def handler(*_: Any) -> None:
+        if rank:
+            os._exit(0)
+
+    net.training.execute(**net.data(net.given[1]), batchSize=8, options=SYNCHRONOUS, completionHandler=handler)
+    net.step(net.given[1])
+
+
+def a_share_of_everything(rank: int) -> None:
+    """One process that shares with nobody draws, computes and updates to the bit what an ordinary one does."""
+    for options in ([], [mlc.MLCGraphCompilationOptions.disableLayerFusion]):
+        for seed in (0, 3):
+            assert of_twenty_steps(ALONE, seed, options) == of_twenty_steps(joined(), seed, options)
+
+
+def of_twenty_steps(device: Any, seed: int, options: Any) -> list[bytes]:
+    """Losses and weights of a network with dropout and clipping, by ``execute`` and by phases, short batches between."""
+    found = []
+    for how in ("step", "phases"):
+        mlc.MLCPlatform.setRNGSeedTo(5)
+        net = nets.dropping(device, seed=seed, options=options)
+        mlc.MLCPlatform.setRNGSeedTo(9)
+        batches = net.batches(4)
+        for n in range(20):
+            came = getattr(net, how)(batches[n % 4], (7, 7, 6, 5)[n % 4])
+            found.append((came if how == "phases" else came[1]).tobytes())
+        found += [a.tobytes() for a in net.numbers_now()]
+    return found
+
+
+CASES: dict[Case, int] = {
+    different_calls: 2,
+    different_graphs: 2,
+    a_compile_beside_a_step: 2,
+    fewer_batches: 2,
+    an_interruption_that_is_caught: 2,
+    a_handler_that_exits: 2,
+    a_share_of_everything: 1,
+}
+
+
+def run(case: Case, rank: int, world: int) -> None:
+    while not PORT.exists():
+        time.sleep(0.02)
+    given = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": PORT.read_text()}
+    given["TORCHELASTIC_USE_AGENT_STORE"] = "True"  # the store outlives them all, as torchrun's does
+    given["TORCHELASTIC_RESTART_COUNT"] = list(CASES).index(case)  # to each pair its own part of it
+    os.environ |= {name: str(value) for name, value in given.items()}
+    try:
+        case(rank)
+        came = "the end"
+    except mlc.RanksLost as lost:
+        came = f"RanksLost: {lost}"
+    except BaseException:  # noqa: BLE001 - reported to the test
+        came = traceback.format_exc()
+    (FOLDER / f"{case.__name__}-{rank}.txt").write_text(came, "utf-8")
+
+
+def main() -> None:
+    started = {}
+    for case, world in CASES.items():
+        for rank in range(world):
+            process = os.fork()
+            if not process:
+                run(case, rank, world)
+                ranks._leave()  # as at an ordinary end, which is not for a fork to come to
+                os._exit(0)
+            started[case.__name__, rank] = process
+    # Only now: it has a thread, and a process must not be forked from several.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    written = PORT.with_suffix(".new")
+    written.write_text(str(store.port), "utf-8")
+    written.rename(PORT)
+    codes = {key: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for key, process in started.items()}
+    found: dict[str, list[Any]] = {}
+    for (name, rank), code in codes.items():
+        file = FOLDER / f"{name}-{rank}.txt"
+        found.setdefault(name, []).append([code, file.read_text("utf-8") if file.exists() else "gone"])
+    (FOLDER / "found.json").write_text(json.dumps(found), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
