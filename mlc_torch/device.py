@@ -298,11 +298,15 @@ class Randomness:
         self._streams: dict[torch.device, torch.Generator] = {}
         self._lock = threading.Lock()
 
+    # A block that holds the lock stands on the line of its ``with``: see ``Locks`` in graph/locks.py.
+
     def reseed(self, seed: int | None) -> None:
-        with self._lock:
-            self.seed = seed
-            for stream in self._streams.values():
-                start(stream, seed)
+        with self._lock: self._reseed(seed)  # noqa: E701  # fmt: skip
+
+    def _reseed(self, seed: int | None) -> None:
+        self.seed = seed
+        for stream in self._streams.values():
+            start(stream, seed)
 
     def restarted(self) -> torch.Generator:
         """The generator of one random initializer."""
@@ -310,10 +314,12 @@ class Randomness:
 
     def stream(self, device: torch.device) -> torch.Generator:
         """The running stream that dropout on ``device`` draws from."""
-        with self._lock:
-            if device not in self._streams:
-                self._streams[device] = start(torch.Generator(device), self.seed)
-            return self._streams[device]
+        with self._lock: return self._stream(device)  # noqa: E701  # fmt: skip
+
+    def _stream(self, device: torch.device) -> torch.Generator:
+        if device not in self._streams:
+            self._streams[device] = start(torch.Generator(device), self.seed)
+        return self._streams[device]
 
 
 def start(generator: torch.Generator, seed: int | None) -> torch.Generator:

@@ -159,9 +159,8 @@ def copy_all(targets: Tensors, sources: Tensors) -> None:
     with torch.no_grad():
         if available["foreach"] and not _writes_out.get():  # functionalization loses what this one wrote
             torch._foreach_copy_(targets, sources)
-        else:
-            for target, source in zip(targets, sources, strict=True):
-                target.copy_(source)
+        else:  # one behind the other from C, so that no Ctrl-C comes between them
+            deque(map(torch.Tensor.copy_, targets, sources), 0)
 
 
 def lacks_memory(error: BaseException) -> bool:
@@ -207,6 +206,7 @@ def restore_ambience(before: Ambience) -> None:
     while function_modes() > function and _is_internal(torch._C._get_function_stack_at(function_modes() - 1)):
         torch._C._pop_torch_function_stack()
     torch._C._set_grad_enabled(grad)
+    _writes_out.set(False)
 
 
 def _is_internal(mode: object) -> bool:

@@ -21,7 +21,7 @@ from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.split_joint import split_joint
-from mlc_torch.engine.trace import Draw, functional, is_view, record
+from mlc_torch.engine.trace import Draw, draw_again, functional, is_view, record
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log
 from mlc_torch.torch_private import compile_graph, written_out
@@ -233,16 +233,20 @@ def _functional_graph(
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])
         return [*made, *gradients, *wanted]
 
-    with set_training(plan, mode.trains), written_out():
-        # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
-        try:
+    training = set_training(plan, mode.trains)
+    try:
+        with training, written_out():
+            # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
             traced = _traced(joint, given, plan.device)
-        except Exception as error:
-            # Its gradient has no shapes without data, and torch asks cuDNN for them in vain.
-            if any("_cudnn_rnn" in str(why) for why in (error, error.__cause__, error.__context__)):
-                raise RuntimeError("it cannot trace cuDNN's LSTM") from error
-            raise
-        return _traced(torch.func.functionalize(traced, remove="mutations"), given, plan.device)
+            return _traced(torch.func.functionalize(traced, remove="mutations"), given, plan.device)
+    except BaseException as error:
+        # A Ctrl-C may have struck between a block and the ``__exit__`` that ends it.
+        draw_again(plan)
+        training.__exit__()
+        # The gradient of cuDNN's LSTM has no shapes without data, and torch asks cuDNN for them in vain.
+        if any("_cudnn_rnn" in str(why) for why in (error, error.__cause__, error.__context__)):
+            raise RuntimeError("it cannot trace cuDNN's LSTM") from error
+        raise
 
 
 def _traced(function: Callable[..., Any], given: Tensors, device: torch.device) -> fx.GraphModule:

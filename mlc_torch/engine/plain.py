@@ -139,8 +139,13 @@ class Plain:
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
         feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
-        with set_training(plan, self.mode.trains), torch.set_grad_enabled(self.mode.differentiates):
-            env = run_forward(plan, feeds, constants, before=self._marks)
+        training = set_training(plan, self.mode.trains)
+        try:
+            with training, torch.set_grad_enabled(self.mode.differentiates):
+                env = run_forward(plan, feeds, constants, before=self._marks)
+        except BaseException:  # a Ctrl-C may have struck between the block and the ``__exit__`` that ends it
+            training.__exit__()
+            raise
         if self.mode.differentiates:
             self._env = env
         values = [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]

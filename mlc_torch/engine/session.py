@@ -93,8 +93,10 @@ class Session:
         """A phase ended in the middle: running statistics and random streams go back to where the step began.
 
         A step whose update was made counts, whatever happened behind it. On a GPU, where errors show up late, statistics
-        stay as they are.
+        stay as they are. Interrupted, it can be repeated.
         """
+        if self.updater is not None:
+            self.updater.settle()
         if self._undo is not None and self._undo.step == self._step():
             self._undo.restore()
         self._forget()

@@ -62,6 +62,25 @@ class Recording:
 
 def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> Recording:
     """Run the plan once and write down what torch does."""
+    training = set_training(plan, mode.trains)
+    try:
+        return _recorded(plan, feeds, constants, injected, mode, training)
+    except BaseException:  # a Ctrl-C may have struck between a block and the ``__exit__`` that ends it
+        draw_again(plan)
+        training.__exit__()
+        raise
+
+
+def draw_again(plan: Plan) -> None:
+    """No place that draws is handed masks any more."""
+    for step in plan.steps:
+        for noise in step.noises:
+            noise.release()
+
+
+def _recorded(
+    plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode, training: set_training
+) -> Recording:
     recorder = _Recorder()
     with torch.no_grad():
         given = {
@@ -87,9 +106,10 @@ def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mo
     for original, copy in zip(plan.parameters, given["parameters"], strict=True):
         stand_in[id(original)] = copy.requires_grad_(mode.differentiates and id(original) in trained)
     stand_in |= dict(zip(map(id, plan.buffers), given["buffers"], strict=True))
+    noises = {id(n): n for step in plan.steps for n in step.noises}.values()
     with ExitStack() as stack:
-        stack.enter_context(set_training(plan, mode.trains))
-        for noise in {id(n): n for step in plan.steps for n in step.noises}.values():
+        stack.enter_context(training)
+        for noise in noises:
             stack.enter_context(noise.intercepted(intercept))
         stack.enter_context(torch.set_grad_enabled(mode.differentiates))
         stack.enter_context(recorder)

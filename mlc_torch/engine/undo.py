@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -72,14 +72,11 @@ class Undo:
         return self._buffers, self._kept
 
     def restore(self) -> None:
+        """Go back. Interrupted, it can be repeated: only at its end there is nothing left to go back to."""
         if not self._is_set:
             return
+        _put_back(self._buffers, self._kept, self._noise)
         self._is_set = False
-        with torch.no_grad():
-            for buffer, old in zip(self._buffers, self._kept, strict=True):
-                buffer.copy_(old)
-        for stream, state in self._noise:
-            stream.set_state(state)
 
 
 @contextmanager
@@ -87,13 +84,21 @@ def undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
     """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened."""
     buffers = [b.clone() for b in plan.buffers]
     streams = [(stream, stream.get_state()) for stream, _ in noise]
+    try:
+        try:
+            for stream, state in noise:
+                stream.set_state(state)
+            yield
+        finally:
+            _put_back(plan.buffers, buffers, streams)
+    except BaseException:  # perhaps a Ctrl-C in the middle of going back: once more
+        _put_back(plan.buffers, buffers, streams)
+        raise
+
+
+def _put_back(buffers: Sequence[torch.Tensor], kept: Sequence[torch.Tensor], noise: NoiseStates) -> None:
+    with torch.no_grad():
+        for buffer, old in zip(buffers, kept, strict=True):
+            buffer.copy_(old)
     for stream, state in noise:
         stream.set_state(state)
-    try:
-        yield
-    finally:
-        for stream, state in streams:
-            stream.set_state(state)
-        with torch.no_grad():
-            for buffer, old in zip(plan.buffers, buffers, strict=True):
-                buffer.copy_(old)

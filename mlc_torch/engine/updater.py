@@ -32,6 +32,12 @@ class UpdateRule(Protocol):
     def _update(self, params: Any, grads: Any, states: Any, numbers: Numbers) -> None:
         """One step for all parameters, in place."""
 
+    def _before_update(self, params: Any) -> Any:
+        """Called before each update: by what it gives, ``_was_made`` can tell."""
+
+    def _was_made(self, params: Any, before: Any) -> bool:
+        """Whether an update that broke off was made; one that was half made is undone. Can be repeated."""
+
     def _next_step(self) -> int:
         """The number of the step that comes next; the first is 1."""
 
@@ -54,6 +60,8 @@ class Updater:
         self._names = list(optimizer._scalars(self.step))
         self._memory: torch.Tensor | None = None
         self._known: list[float] | None = None
+        self._begun: tuple[int, list[Any], Any] | None = None
+        """The update that is being made: its step, its parameters, and by what the rule tells whether it was made."""
         self.numbers: Numbers = {}
         if device.type == "cuda":
             self.keep_numbers_in(torch.zeros(len(self._names), device=device))
@@ -108,18 +116,29 @@ class Updater:
             self._known = values
 
     def run(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        """One update. An interruption leaves the step counted exactly if the parameters have changed."""
+        """One update. Whatever stops it, it was made and counts, or it was not made."""
         self.prepare()
         params, given, states, numbers = self.chosen_for(gradients)
-        step, before = self.step, params[0]._version if params else 0
+        if not params:
+            self._next_is(self.step + 1)
+            return
+        self._begun = (self.step, params, self.optimizer._before_update(params))
         try:
-            if params:
-                self.optimizer._update(params, given, states, numbers)
-            self._next_is(step + 1)
+            self.optimizer._update(params, given, states, numbers)
+            self._next_is(self._begun[0] + 1)
         except BaseException:
-            if params and params[0]._version != before:
-                self._next_is(step + 1)
+            self.settle()
             raise
+        self._begun = None
+
+    def settle(self) -> None:
+        """An update that broke off is counted if it was made. Interrupted, this can be repeated."""
+        if self._begun is None:
+            return
+        step, params, before = self._begun
+        if self.optimizer._was_made(params, before):
+            self._next_is(step + 1)
+        self._begun = None
 
     def count(self) -> None:
         """A step was taken."""

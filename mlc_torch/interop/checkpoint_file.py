@@ -40,7 +40,7 @@ def _safetensors() -> Any:
     return safetensors
 
 
-# Writing
+# Writing. A block that holds a file or its lock stands on the line of its ``with``: see ``Locks`` in graph/locks.py.
 
 
 def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
@@ -62,18 +62,22 @@ def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, An
 def _replaced(path: Path, contents: bytes) -> bool:
     beside = path.with_name(_UNFINISHED.format(secrets.token_hex(8)))
     try:
-        with beside.open("xb") as file:
-            if not _locked(file, beside):
-                return False
-            file.write(contents)
-            file.flush()
-            os.fsync(file.fileno())
-            if fcntl is not None:
-                os.replace(beside, path)  # while the lock is held
-        if fcntl is None:
+        with beside.open("xb") as file: written = _written(file, contents, beside, path)  # noqa: E701  # fmt: skip
+        if written and fcntl is None:
             os.replace(beside, path)  # Windows does not rename open files
     finally:
         beside.unlink(missing_ok=True)
+    return written
+
+
+def _written(file: BinaryIO, contents: bytes, beside: Path, path: Path) -> bool:
+    if not _locked(file, beside):
+        return False
+    file.write(contents)
+    file.flush()
+    os.fsync(file.fileno())
+    if fcntl is not None:
+        os.replace(beside, path)  # while the lock is held
     return True
 
 
@@ -95,11 +99,14 @@ def _remove_unfinished(folder: Path) -> None:
     """Remove what killed processes left behind. The files of living ones are locked, and stay."""
     for left in folder.glob(_UNFINISHED.format("*")) if fcntl is not None else ():
         try:
-            with left.open("r+b") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                left.unlink()
+            with left.open("r+b") as file: _remove(file, left)  # noqa: E701  # fmt: skip
         except OSError:
             continue  # locked, gone, or somebody else's
+
+
+def _remove(file: BinaryIO, path: Path) -> None:
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    path.unlink()
 
 
 def _to_disk(folder: Path) -> None:
@@ -144,17 +151,20 @@ def read_file(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 def _contents(path: Path) -> bytes:
     """All bytes of a file that begins as ours do; others may be too large to be read to no purpose."""
-    with path.open("rb") as file:
-        start = file.read(_LENGTH.size)
-        length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
-        if not 0 < length <= _LONGEST_HEADER:
-            _broken(path, "it does not begin as safetensors files do")
-        _metadata(path, start + file.read(length))
-        file.seek(0)
-        try:
-            return file.read()
-        except MemoryError:
-            _broken(path, f"there is no memory for its {os.fstat(file.fileno()).st_size} bytes")
+    with path.open("rb") as file: return _contents_of(file, path)  # noqa: E701  # fmt: skip
+
+
+def _contents_of(file: BinaryIO, path: Path) -> bytes:
+    start = file.read(_LENGTH.size)
+    length = _LENGTH.unpack(start)[0] if len(start) == _LENGTH.size else 0
+    if not 0 < length <= _LONGEST_HEADER:
+        _broken(path, "it does not begin as safetensors files do")
+    _metadata(path, start + file.read(length))
+    file.seek(0)
+    try:
+        return file.read()
+    except MemoryError:
+        _broken(path, f"there is no memory for its {os.fstat(file.fileno()).st_size} bytes")
 
 
 def _metadata(path: Path, contents: bytes) -> dict[str, str]:

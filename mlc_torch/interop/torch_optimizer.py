@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
+from mlc_torch.interop.torch_step import Step
 from mlc_torch.interop.undo import Change, Undo
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
@@ -34,6 +35,7 @@ class TorchOptimizer(MLCOptimizer):
 
     The torch optimizer is built over the parameters of ``to_module()`` or of the modules in ``TorchLayer``s, in as many
     groups as wanted; parameters left out are not updated. Its settings and its learning-rate schedulers stay torch's.
+    On the CPU a step that is interrupted, or fails, is undone: parameters, state and settings are copied before each.
     """
 
     timeStep = prop("Int")
@@ -67,7 +69,7 @@ class TorchOptimizer(MLCOptimizer):
             refuse(
                 f"{type(optimizer).__name__} calls the network several times in a step; a training graph runs it once"
             )
-        return cls._make(optimizer=optimizer, timeStep=1, **_NEUTRAL)
+        return cls._make(optimizer=optimizer, step=Step(optimizer), timeStep=1, **_NEUTRAL)
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -94,15 +96,15 @@ class TorchOptimizer(MLCOptimizer):
             refuse(
                 "the torch optimizer holds none of the graph's parameters; build it over graph.to_module().parameters()"
             )
+        self._step.make(pairs)
+
+    def _before_update(self, params: Tensors) -> Step:
         self._follow()
-        before = [p.grad for p, _ in pairs]
-        for p, gradient in pairs:
-            p.grad = gradient.reshape(p.shape)
-        try:
-            self._optimizer.step()
-        finally:
-            for (p, _), old in zip(pairs, before, strict=True):
-                p.grad = old
+        self._step.begin()
+        return self._step
+
+    def _was_made(self, params: Tensors, before: Step) -> bool:
+        return before.end()
 
     def _follow(self) -> None:
         """State stays where a parameter was; once the graph was compiled for another device it moves there too."""

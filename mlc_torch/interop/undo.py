@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,21 @@ def all_or_nothing(changes: Iterable[Change]) -> None:
     """Make the changes one by one; whatever stops them, Ctrl-C too, undoes those that were made and goes on its way."""
     undoing: list[Callable[[], Any]] = []
     try:
-        for change in changes:
-            change(undoing.append)
-    except BaseException:
-        for undo in reversed(undoing):
-            undo()
+        try:
+            for change in changes:
+                change(undoing.append)
+        except BaseException:
+            _undo_all(undoing)
+            raise
+    except BaseException:  # a second Ctrl-C in the middle of undoing: from the beginning, then
+        _undo_all(undoing)
         raise
+
+
+def _undo_all(undoing: Sequence[Callable[[], Any]]) -> None:
+    """Undoing twice is as undoing once."""
+    for undo in reversed(undoing):
+        undo()
 
 
 def overwrite(memory: torch.Tensor, value: torch.Tensor, undo: Undo) -> None:

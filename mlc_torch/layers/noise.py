@@ -70,7 +70,7 @@ class Noise(nn.Module):
         try:
             yield
         finally:
-            self._fed = None
+            self.release()
 
     @contextmanager
     def intercepted(self, listener: Listener) -> Iterator[None]:
@@ -79,7 +79,11 @@ class Noise(nn.Module):
         try:
             yield
         finally:
-            self._listener = None
+            self.release()
+
+    def release(self) -> None:
+        """Draw again, from now on."""
+        self._fed = self._listener = None
 
     def extra_repr(self) -> str:
         return f"rate={self.rate}, seed={self.seed}"

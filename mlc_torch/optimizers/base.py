@@ -90,6 +90,14 @@ class MLCOptimizer(MLCObject):
             grads = self._prepared(params, grads)
         self._apply(params, grads, states, numbers)
 
+    def _before_update(self, params: Tensors) -> Any:
+        """How often the first parameter has been written to."""
+        return params[0]._version
+
+    def _was_made(self, params: Tensors, before: Any) -> bool:
+        """Whether the update that began ``before`` was made: it writes all parameters in one operation, or none."""
+        return params[0]._version != before
+
     def _prepared(self, params: Tensors, grads: Tensors) -> Tensors:
         """The gradients clipped and rescaled, L1 regularization added; L2 is for ``apply`` (``weight_decay``)."""
         if self._appliesGradientClipping:

@@ -58,9 +58,18 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             device = self._device
         before = ambience()
         try:
-            with self._meeting(device), self._lock.held(), undisturbed(device.torch_device), refusing_lack_of_memory():
-                self._compile_for(device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
-        except BaseException:  # Ctrl-C too
+            try:
+                with (
+                    self._meeting(device),
+                    self._lock.held(),
+                    undisturbed(device.torch_device),
+                    refusing_lack_of_memory(),
+                ):
+                    self._compile_for(device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
+            except BaseException:  # Ctrl-C too
+                restore_ambience(before)
+                raise
+        except BaseException:  # and a second one in the middle of that
             restore_ambience(before)
             raise
         return True

@@ -23,6 +23,7 @@ from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.memory import no_memory
 from mlc_torch.torch_private import (
+    Ambience,
     any_autocast,
     dispatch_modes,
     function_modes,
@@ -97,16 +98,21 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
         work = graph._together(work)
     before = (dispatch_modes(), function_modes(), records_gradients())
     try:
-        if before[0] or before[1] or inference_mode() or any_autocast() or transformations() is not None:
-            with undisturbed(place):
+        try:
+            if before[0] or before[1] or inference_mode() or any_autocast() or transformations() is not None:
+                with undisturbed(place):
+                    result, targets = work(graph, request)
+            else:
                 result, targets = work(graph, request)
-        else:
-            result, targets = work(graph, request)
+        except MLCRefusal:
+            raise
+        except BaseException:  # Ctrl-C too: the graph answers afterwards
+            _recover(graph, before)
+            raise
     except MLCRefusal:
         raise
-    except BaseException:  # Ctrl-C too: the graph answers afterwards
-        restore_ambience(before)
-        graph._broke_off()
+    except BaseException:  # a second Ctrl-C in the middle of that: from the beginning, then
+        _recover(graph, before)
         raise
     if clock is not None:
         clock.stop()
@@ -119,6 +125,12 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
         if request.keeps_result or (len(users.threads) > 1 and users.are_several()):
             result = result.frozen(result.value)  # another thread may run the graph before the result is read
     return result, clock, None
+
+
+def _recover(graph: Traveller, before: Ambience) -> None:
+    """Nothing of a call that broke off is left. Can be repeated."""
+    restore_ambience(before)
+    graph._broke_off()
 
 
 def _fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,19 +17,30 @@ import mlc_torch
 
 _LIBRARY = str(Path(mlc_torch.__file__).parent)
 _GENERATED = "<mlc_torch"
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith((_LIBRARY, _GENERATED))
+TORCH_S_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 
 
 class Lines:
-    """Counts the lines of the library that run, and raises at one of them, as Ctrl-C would."""
+    """Counts the lines of the library that run, and raises at one of them, as Ctrl-C would.
 
-    def __init__(self, at: int | None = None, error: type[BaseException] = KeyboardInterrupt) -> None:
-        self.at, self.error, self.count = at, error, 0
+    With ``again`` it raises a second time, at one of the lines that run because of the first. ``others`` are folders
+    whose lines count as the library's.
+    """
+
+    def __init__(
+        self,
+        at: int | None = None,
+        error: type[BaseException] = KeyboardInterrupt,
+        again: int | None = None,
+        others: tuple[str, ...] = (),
+    ) -> None:
+        self.at, self.error, self.again, self.count = at, error, again, 0
         self.where = ""
         """The line at which it was raised."""
+        self.since = 0
+        """How many lines have run since."""
+        self._ours = (_LIBRARY, _GENERATED, *others)
+        self._ends: dict[tuple[str, int], int] = {}
 
     def __enter__(self) -> Lines:
         self._before = sys.gettrace()
@@ -36,26 +48,68 @@ class Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
         sys.settrace(self._before)
 
+    def points(self, points: int | None) -> list[int]:
+        """Where to interrupt: at every line; or at some, and at the end of every ``with`` block.
+
+        Python comes back to the line of a ``with`` when its block has ended, before it lets go of what the block held.
+        """
+        if points is None:
+            return spread(self.count, None)
+        ends = [
+            n for (file, line), n in self._ends.items() if linecache.getline(file, line).lstrip().startswith("with ")
+        ]
+        return sorted({*spread(self.count, points), *ends})
+
+    def each_once(self) -> list[int]:
+        """The last time that each line ran: for calls that run some lines ten thousand times."""
+        return sorted(self._ends.values())
+
+    def _is_ours(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename.startswith(self._ours)
+
     def _look(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
-        if not _is_ours(frame):
+        if not self._is_ours(frame):
             # Whoever it calls may be ours again; its own lines are of no interest.
             frame.f_trace_lines = False
             return None if event == "call" else self._look
         if event == "line":
-            self.count += 1
-            if self.count == self.at:
-                self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+            if self.where:
+                self.since += 1
+            else:
+                self.count += 1
+                self._ends[frame.f_code.co_filename, frame.f_lineno] = self.count
+            if self.since == self.again if self.where else self.count == self.at:
+                second = bool(self.where)
+                self.where += (
+                    f"{', then ' * second}{Path(frame.f_code.co_filename).name}:{frame.f_lineno} "
+                    f"in {frame.f_code.co_name}"
+                )
                 sys.settrace(None)
+                if self.again is not None and not second:
+                    # Python takes a trace function away that raises; whatever is called or returns next brings it back.
+                    sys.setprofile(self._look_on)
                 raise self.error
         return self._look
 
+    def _look_on(self, frame: FrameType | None, event: str, _: Any) -> None:
+        if frame is None or frame.f_code is Lines._look.__code__:
+            return
+        sys.setprofile(None)
+        sys.settrace(self._look)
+        while frame is not None:
+            if self._is_ours(frame):
+                frame.f_trace = self._look
+            frame = frame.f_back
 
-def lines_of(call: Callable[[], Any]) -> int:
-    with Lines() as lines:
+
+def lines_of(call: Callable[[], Any], others: tuple[str, ...] = ()) -> Lines:
+    """The lines of an undisturbed call."""
+    with Lines(others=others) as lines:
         call()
-    return lines.count
+    return lines
 
 
 def spread(count: int, points: int | None) -> list[int]:

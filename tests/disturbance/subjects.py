@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import mlc_torch as mlc
-from mlc_torch.interop import load_checkpoint, save_checkpoint
+from mlc_torch.interop import TorchOptimizer, load_checkpoint, save_checkpoint
 from tests.interop.programs import data, dense, device, empty, holding, normalization, numbers, settings, squared_error
 
 BATCH = 4
@@ -95,6 +95,9 @@ class Subject:
         found: dict[str, Any] = {"learning rate": self.rule.learningRate}
         if "timeStep" in type(self.rule).__properties__:
             found["time step"] = self.rule.timeStep
+        if isinstance(self.rule, TorchOptimizer):
+            states, found["torch"] = self.rule.saved_state()
+            found |= {name: state.numpy().tobytes() for name, state in states.items()}
         for number, tensor in enumerate(self.parameters):
             found[f"parameter {number}"] = tensor.numpy().tobytes()
             for k, state in enumerate(tensor.optimizerDeviceData):
@@ -143,7 +146,7 @@ def perceptron(optimizer: str = "Adam", options: Any = ()) -> Subject:
     y = graph.node(mlc.MLCActivationLayer.tanh, source=graph.node(first, source=x))
     y = graph.node(second, source=y)
     parameters = [t for layer in (first, second) for t in (layer.weights, layer.biases)]
-    return Subject(graph, x, y, RULES[optimizer](), parameters, options=options)
+    return Subject(graph, x, y, RULES[optimizer](graph), parameters, options=options)
 
 
 def normalized(optimizer: str = "RMSProp", options: Any = ()) -> Subject:
@@ -166,18 +169,18 @@ def normalized(optimizer: str = "RMSProp", options: Any = ()) -> Subject:
     y = graph.node(head, source=y)
     parameters = [weights, head.weights, head.biases, *(t for n in norms for t in (n.gamma, n.beta))]
     statistics = [t for n in norms for t in (n.mean, n.variance)]
-    return Subject(graph, x, y, RULES[optimizer](), parameters, statistics, [dropout], options)
+    return Subject(graph, x, y, RULES[optimizer](graph), parameters, statistics, [dropout], options)
 
 
-RULES: dict[str, Callable[[], mlc.MLCOptimizer]] = {
-    "SGD": lambda: mlc.MLCSGDOptimizer(descriptor=settings()),
-    "momentum": lambda: mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=False),
-    "Nesterov": lambda: mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=True),
-    "Adam": lambda: mlc.MLCAdamOptimizer(descriptor=settings(0.01)),
-    "AMSGrad": lambda: mlc.MLCAdamOptimizer(
+RULES: dict[str, Callable[[mlc.MLCGraph], mlc.MLCOptimizer]] = {
+    "SGD": lambda graph: mlc.MLCSGDOptimizer(descriptor=settings()),
+    "momentum": lambda graph: mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=False),
+    "Nesterov": lambda graph: mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=True),
+    "Adam": lambda graph: mlc.MLCAdamOptimizer(descriptor=settings(0.01)),
+    "AMSGrad": lambda graph: mlc.MLCAdamOptimizer(
         descriptor=settings(0.01), beta1=0.8, beta2=0.99, epsilon=1e-7, usesAMSGrad=True, timeStep=1
     ),
-    "AdamW": lambda: mlc.MLCAdamWOptimizer(
+    "AdamW": lambda graph: mlc.MLCAdamWOptimizer(
         descriptor=mlc.MLCOptimizerDescriptor(
             learningRate=0.01,
             gradientRescale=0.5,
@@ -185,9 +188,11 @@ RULES: dict[str, Callable[[], mlc.MLCOptimizer]] = {
             regularizationScale=0.1,
         )
     ),
-    "RMSProp": lambda: mlc.MLCRMSPropOptimizer(
+    "RMSProp": lambda graph: mlc.MLCRMSPropOptimizer(
         descriptor=settings(0.01), momentumScale=0.5, alpha=0.9, epsilon=1e-7, isCentered=True
     ),
+    "torch Adam": lambda graph: TorchOptimizer(torch.optim.Adam(graph.to_module().parameters(), lr=0.01)),
+    "torch SGD": lambda graph: TorchOptimizer(torch.optim.SGD(graph.to_module().parameters(), lr=0.1, momentum=0.9)),
 }
 NETWORKS: dict[str, Callable[..., Subject]] = {"perceptron": perceptron, "normalized": normalized}
 
@@ -232,7 +237,9 @@ class Pair:
         assert now in (before, after), f"neither before nor after the step: {_difference(now, before, after)}"
         assert now == after or answer is not True, "it answered True and did nothing"
         if now == before and before != after:
-            subject.move_back(moved)
+            if call is Subject.phases:
+                subject.move_back(moved)  # a forward pass counts, whatever becomes of the phases behind it
+            assert all(map(torch.equal, subject.moved(), moved)), "statistics or streams have moved on without the step"
             assert call(subject, self.step), mlc.last_refusal()
         elif now == before:
             subject.move_back(self.twin.moved())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,8 @@ import pytest
 
 import mlc_torch as mlc
 from mlc_torch.interop.checkpoint_file import read_file
-from tests.disturbance.disturbing import Lines, lines_of, spread
-from tests.disturbance.subjects import NETWORKS, PHASES, Pair, Subject, perceptron
+from tests.disturbance.disturbing import TORCH_S_OPTIMIZERS, Lines, lines_of, spread
+from tests.disturbance.subjects import NETWORKS, PHASES, RULES, Pair, Subject, perceptron
 
 SOME, ALL = 40, None
 points = pytest.mark.parametrize("points", [SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
@@ -31,9 +33,9 @@ def test_a_step(call, network, points):
     pair = Pair(NETWORKS[network])
     pair.together(call)
     pair.together(call)
-    count, _ = (lines_of(partial(call, one, pair.step)) for one in (pair.subject, pair.twin))
+    whole, _ = (lines_of(partial(call, one, pair.step)) for one in (pair.subject, pair.twin))
     pair.step += 1
-    for at in spread(count, points):
+    for at in whole.points(points):
         lines = Lines(at)
         try:
             interrupted(lines, pair.disturb(call, lines))
@@ -48,12 +50,69 @@ def test_a_step(call, network, points):
 def test_a_phase(number, network, points):
     pair = Pair(NETWORKS[network])
     pair.together(Subject.phases)
-    counts = [[lines_of(partial(phase, one, pair.step)) for phase in PHASES] for one in (pair.subject, pair.twin)]
+    wholes = [[lines_of(partial(phase, one, pair.step)) for phase in PHASES] for one in (pair.subject, pair.twin)]
     pair.step += 1
-    for at in spread(counts[0][number], points):
+    for at in wholes[0][number].points(points):
         lines = Lines(at)
         try:
             interrupted(lines, pair.disturb_phase(number, lines))
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at}: {lines.where}")
+            raise
+
+
+def twice(at: int, points: int | None, disturb: Callable[[Lines], object]) -> None:
+    """Interrupt at a line, and again at each line, or some, that runs because of that."""
+    counted = Lines(at, again=sys.maxsize)
+    interrupted(counted, disturb(counted))
+    for again in spread(counted.since, points):
+        lines = Lines(at, again=again)
+        try:
+            interrupted(lines, disturb(lines))
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at} and at the {again}. behind it: {lines.where}")
+            raise
+
+
+FEW = (4, 6)
+seconds = pytest.mark.parametrize(
+    ("points", "behind"), [FEW, pytest.param(60, None, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+
+
+@seconds
+@networks
+def test_a_second_one(network, points, behind):
+    """Ctrl-C while the graph recovers from one."""
+    pair = Pair(NETWORKS[network])
+    whole, _ = (lines_of(partial(Subject.execute, one, pair.step)) for one in (pair.subject, pair.twin))
+    pair.step += 1
+    for at in whole.points(points):
+        twice(at, behind, partial(pair.disturb, Subject.execute))
+
+
+@seconds
+@pytest.mark.parametrize("rule", RULES)
+def test_a_second_one_in_an_update(rule, points, behind):
+    pair = Pair(partial(perceptron, rule))
+    pair.together(Subject.phases)
+    wholes = [[lines_of(partial(phase, one, pair.step)) for phase in PHASES] for one in (pair.subject, pair.twin)]
+    pair.step += 1
+    for at in wholes[0][-1].points(points):
+        twice(at, behind, partial(pair.disturb_phase, len(PHASES) - 1))
+
+
+@points
+@pytest.mark.parametrize("rule", [name for name in RULES if name.startswith("torch")])
+def test_a_step_of_torch_s_optimizer(rule, points):
+    """It goes from parameter to parameter; interrupted between two, the step is undone."""
+    pair, others = Pair(partial(perceptron, rule)), (TORCH_S_OPTIMIZERS,)
+    whole, _ = (lines_of(partial(Subject.execute, one, pair.step), others) for one in (pair.subject, pair.twin))
+    pair.step += 1
+    for at in whole.points(points):
+        lines = Lines(at, others=others)
+        try:
+            interrupted(lines, pair.disturb(Subject.execute, lines))
         except BaseException as error:
             error.add_note(f"interrupted at line {at}: {lines.where}")
             raise
@@ -65,8 +124,8 @@ def test_inference(points):
     want = pair.twin.predictions(7)
     for step in range(3):
         pair.subject.predictions(step)
-    count = lines_of(partial(pair.subject.infer, 7))
-    for at in spread(count, points):
+    whole = lines_of(partial(pair.subject.infer, 7))
+    for at in whole.points(points):
         lines = Lines(at)
         answer = pair.answer_of(lambda: pair.subject.infer(8), lines)
         interrupted(lines, answer)
@@ -75,14 +134,17 @@ def test_inference(points):
     pair.together()
 
 
-@pytest.mark.parametrize("points", [25, pytest.param(600, marks=pytest.mark.slow)], ids=["some", "many"])
+@pytest.mark.parametrize("points", [15, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
 @networks
 def test_compiling(network, points):
-    """Interrupted, the graph refuses until it is compiled again, or is compiled; then it trains as the twin does."""
+    """Interrupted, the graph refuses until it is compiled again, or is compiled; then it trains as the twin does.
+
+    Some lines run ten thousand times; interrupted is the last one of them.
+    """
     pair = Pair(NETWORKS[network])
-    count = lines_of(pair.subject.compile)
+    whole = lines_of(pair.subject.compile)
     pair.twin.compile()
-    for at in spread(count, points):
+    for at in whole.each_once() if points is ALL else whole.points(points):
         lines = Lines(at)
         answer = pair.answer_of(pair.subject.compile, lines)
         try:
@@ -116,8 +178,8 @@ def test_saving(network, points, tmp_path):
     """The file is the old one or the new one; what is left beside it goes with the next save."""
     pair, path = Pair(NETWORKS[network]), tmp_path / "a"
     pair.subject.save(path)
-    count = lines_of(partial(pair.subject.save, path))
-    for at in spread(count, points):
+    whole = lines_of(partial(pair.subject.save, path))
+    for at in whole.points(points):
         pair.together()
         old, lines = contents(path), Lines(at)
         answer = pair.answer_of(partial(pair.subject.save, path), lines)
@@ -138,10 +200,10 @@ def test_loading(network, points, tmp_path):
     pair.twin.save(path)
     saved, moved_then = pair.twin.learned(), pair.twin.moved()
     pair.together()
-    count = lines_of(partial(pair.subject.load, path))
+    whole = lines_of(partial(pair.subject.load, path))
     pair.twin.load(path)
     pair.together()
-    for at in spread(count, points):
+    for at in whole.points(points):
         before, moved, lines = pair.subject.learned(), pair.subject.moved(), Lines(at)
         answer = pair.answer_of(partial(pair.subject.load, path), lines)
         try:
