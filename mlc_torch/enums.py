@@ -61,6 +61,8 @@ def _hint(cls: Any, name: str) -> str:
 
 def _expected(cls: Any, cases: Sequence[str], value: Any) -> TypeError:
     """What was expected where a value is no case: the case of that name where one is, as for ``"float32"``."""
+    if hasattr(value, "example"):  # a case that carries values, without them
+        return TypeError(value.example)
     name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
     meant = near_miss(name, cases)
     listed = f"{cls.__name__} ({', '.join(cases)})" if isinstance(value, str) else cls.__name__
@@ -384,6 +386,7 @@ def _labelled(example: str, required: Sequence[str] = (), optional: Sequence[str
                 raise TypeError(f"{example.partition('(')[0]} takes its values by their labels: {example}")
             return function(owner, **labels)
 
+        call.__dict__["example"] = example
         return call  # type: ignore[return-value]
 
     return mark

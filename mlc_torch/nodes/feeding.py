@@ -241,7 +241,7 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) 
         samples = f" and batchSize {batch}" if batch else ""
         size, (there, rest) = cell.dtype.itemsize, divmod(data._length, descriptor._sample_bytes)
         out = f"; for a smaller batch give batchSize={there}" if there and not rest else ""
-        if data._length * size == needed:
+        if data._shape is None and data._length * size == needed:
             out = "; the length of data is counted in bytes"
         refuse(
             f"data for {name!r} holds {data._length} bytes ({data._length // size} elements), shape "

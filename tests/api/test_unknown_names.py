@@ -147,6 +147,12 @@ def compiled(**given):
     return mlc.MLCInferenceGraph(graphObjects=[graph]).compile(**{"options": [], "device": mlc.MLCDevice()} | given)
 
 
+def window(policy):
+    return mlc.MLCConvolutionDescriptor(
+        kernelSizes=(1, 1), inputFeatureChannelCount=1, outputFeatureChannelCount=1, paddingPolicy=policy
+    )
+
+
 def node(source):
     return mlc.MLCGraph().node(MLCActivationLayer.relu, source=source)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import mlc_torch
+from mlc_torch import commands
+from mlc_torch.running.history import Epoch, History
 from tests.docs.pages import DOCS, PAGES, ROOT, blocks, name
 from tests.plugin.test_plugin import LOAD
 
@@ -22,6 +26,21 @@ def test_every_family_has_a_page():
     families = {Path(getattr(mlc_torch, n)._build.__code__.co_filename).stem for n in LAYERS}
     pages = {page.stem for page in LAYER_PAGES}
     assert pages == families - ELSEWHERE, "every file of mlc_torch/layers has a page of its name in docs/layers"
+
+
+def test_every_command_is_on_the_first_page():
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    there = {found.name for found in pkgutil.iter_modules(commands.__path__)}
+    shown = {n for n in there if hasattr(importlib.import_module(f"{commands.__name__}.{n}"), "run")}
+    assert shown and {n for n in shown if f"| `mlc-torch {n}` |" not in text} == set()
+    assert "python -m mlc_torch" in text
+
+
+@pytest.mark.parametrize("kind", [History, Epoch])
+def test_what_fit_gives_is_described(kind):
+    text = (DOCS / "graphs.md").read_text(encoding="utf-8")
+    public = {n for n in dir(kind) if n[0] != "_"} - {"watched"}  # which early stopping looks at
+    assert {n for n in public if f"`{n}`" not in text and f"`history.{n}" not in text} == set()
 
 
 def test_every_layer_loss_and_optimizer_is_described():
