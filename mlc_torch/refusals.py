@@ -11,6 +11,7 @@ import contextvars
 import itertools
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -84,6 +85,20 @@ _last: contextvars.ContextVar[MLCRefusal | None] = contextvars.ContextVar("mlc_t
 def refuse(reason: str) -> NoReturn:
     """Leave the public member that was called with the answer ML Compute gives when it cannot do what was asked."""
     raise MLCRefusal(reason)
+
+
+def pass_on_signals(error: Exception) -> None:
+    """Raise what a program's signal handler has raised, a timeout for example: it says nothing about what it struck.
+
+    For those who take any exception as an answer. Python runs handlers in the middle of other code.
+    """
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {getattr(getattr(h, "__func__", h), "__code__", None) for h in handlers} - {None}
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in codes:
+            raise error
+        place = place.tb_next
 
 
 def in_one_line(error: Exception) -> str:

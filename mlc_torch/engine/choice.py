@@ -16,7 +16,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.trace import NotRecordable
 from mlc_torch.engine.updater import Updater
-from mlc_torch.refusals import in_one_line, log
+from mlc_torch.refusals import in_one_line, log, pass_on_signals
 
 if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
@@ -64,6 +64,7 @@ def fast_gear(
     except (torch.OutOfMemoryError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being recorded, it still runs
+        pass_on_signals(error)
         why = str(error) if isinstance(error, NotRecordable) else in_one_line(error)
         log.info("the graph runs module by module: %s", why)
         return Plain(plan, mode, why)
@@ -98,6 +99,7 @@ def _compiled(
         why = "TorchInductor would have nothing to fuse"
         log.info("%s; the graph runs without", why)
     except Exception as error:  # noqa: BLE001 - no compiler, or a layer it cannot take: the graph runs without
+        pass_on_signals(error)
         why = f"TorchInductor could not compile it: {in_one_line(error)}"
         log.warning("%s; the graph runs without", why)
     return plain, why

@@ -21,9 +21,9 @@ from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.split_joint import split_joint
-from mlc_torch.engine.trace import Draw, draw_again, functional, is_view, record
+from mlc_torch.engine.trace import Draw, functional, is_view, record, way_back
 from mlc_torch.engine.updater import Updater
-from mlc_torch.refusals import in_one_line, log
+from mlc_torch.refusals import in_one_line, log, pass_on_signals
 from mlc_torch.torch_private import compile_graph, written_out
 
 _PRODUCTS = {torch.ops.aten.addmm.default, torch.ops.aten.mm.default, torch.ops.aten.convolution.default}
@@ -36,7 +36,8 @@ def has_something_to_fuse(plan: Plan, feeds: Tensors, constants: Tensors) -> boo
     """
     try:
         recording = record(plan, feeds, constants, [], Mode.infer)
-    except Exception:  # noqa: BLE001 - whatever the recorder cannot take, Inductor may
+    except Exception as error:  # noqa: BLE001 - whatever the recorder cannot take, Inductor may
+        pass_on_signals(error)
         return True
     fusible = {
         n for n in recording.forward if n.op == "call_function" and n.target not in _PRODUCTS and _made_by(n) is n
@@ -112,6 +113,7 @@ class Compiled:
         try:
             return compiled_update(updater, gradients)
         except Exception as error:  # noqa: BLE001 - whatever Inductor cannot take, the optimizer's own kernels can
+            pass_on_signals(error)
             log.warning("TorchInductor could not compile the update: %s; it runs without", in_one_line(error))
             return None
 
@@ -234,15 +236,14 @@ def _functional_graph(
         return [*made, *gradients, *wanted]
 
     training = set_training(plan, mode.trains)
+    go_back = way_back(plan, training)
     try:
         with training, written_out():
             # Autograd cannot be traced through functionalize, so what is written in place is turned round afterwards.
             traced = _traced(joint, given, plan.device)
             return _traced(torch.func.functionalize(traced, remove="mutations"), given, plan.device)
     except BaseException as error:
-        # A Ctrl-C may have struck between a block and the ``__exit__`` that ends it.
-        draw_again(plan)
-        training.__exit__()
+        go_back()
         # The gradient of cuDNN's LSTM has no shapes without data, and torch asks cuDNN for them in vain.
         if any("_cudnn_rnn" in str(why) for why in (error, error.__cause__, error.__context__)):
             raise RuntimeError("it cannot trace cuDNN's LSTM") from error

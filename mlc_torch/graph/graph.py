@@ -9,7 +9,7 @@ from typing import Any
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.as_module import SharedGraphModule
-from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.graph.torch_module import torch_module
 from mlc_torch.layers import (
@@ -129,6 +129,7 @@ class MLCGraph(MLCObject):
         sources = [source] if source is not None else sources
         return self._add(layer, sources, not disableUpdate, lossLabels)[0]
 
+    @locked
     def _add(
         self, layer: MLCLayer, sources: list[MLCTensor], updates: bool = True, labels: list[MLCTensor] | tuple = ()
     ) -> list[MLCTensor]:
@@ -137,15 +138,14 @@ class MLCGraph(MLCObject):
             refuse(f"layer {layer.label!r} got no sources")
         read = tuple(t._cell for t in sources)
         labelled = tuple(t._cell for t in labels)
-        with self._lock.held():
-            owner = layer._belongs_to()
-            if owner is not None and owner is not self:
-                refuse(f"layer {layer.label!r} belongs to another graph; a layer serves one graph")
-            node = Node(layer, read, infer(layer, read + labelled), labelled, updates)
-            if owner is None:
-                layer._enter(self, len(unique_layers(self._all_nodes())) + 1)
-            self._nodes.append(node)
-            self._changed()
+        owner = layer._belongs_to()
+        if owner is not None and owner is not self:
+            refuse(f"layer {layer.label!r} belongs to another graph; a layer serves one graph")
+        node = Node(layer, read, infer(layer, read + labelled), labelled, updates)
+        if owner is None:
+            layer._enter(self, len(unique_layers(self._all_nodes())) + 1)
+        self._nodes.append(node)
+        self._changed()
         return handles(node.results)
 
     def _changed(self) -> None:
@@ -315,5 +315,4 @@ class MLCGraph(MLCObject):
         there are any; a graph without a loss is refused. Parameters are named ``label.role``: ``dense1.weights``; they
         lie on the device that the graph was last compiled for.
         """
-        with self._lock.held():
-            return torch_module(self._facts(), loss)
+        return self._lock.holding(lambda: torch_module(self._facts(), loss))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import partial, wraps
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Lock = AbstractContextManager[Any]
 
@@ -21,9 +22,10 @@ class Locks:
     Graphs over the same layers run one after the other, since a layer's module is in one mode at a time. Every thread
     takes the locks in the order they were made in, so that no two wait for each other.
 
-    A lock is only ever taken by ``with``: a Ctrl-C between a lock's ``acquire`` and the ``try`` behind it would leave the
-    lock taken for good, and other threads waiting. The block stands on the line of its ``with``, so that there is no line
-    to stop at, for a debugger or for what a test puts there, between the block's end and the lock's release.
+    A lock is only ever taken by its own ``with``: a Ctrl-C between a lock's ``acquire`` and the ``try`` behind it would
+    leave the lock taken for good, and other threads waiting; so would one that strikes as a context manager written in
+    Python is about to let go. The block stands on the line of its ``with``, so that there is no line to stop at, for a
+    debugger or for what a test puts there, between the block's end and the lock's release.
     """
 
     def __init__(self, shared_with: Iterable[Locks] = ()) -> None:
@@ -35,11 +37,7 @@ class Locks:
         """The locks of a graph over one other, which is the usual case; ``None`` where there are more or fewer."""
         together = _TOGETHER.get(len(self._locks))
         self.holding = partial(_hold_all, self._locks) if together is None else partial(together, *self._locks)
-        """Calls a function with the arguments behind it while all locks are held: for what is called again and again."""
-
-    def held(self) -> AbstractContextManager[None]:
-        """All locks, for a ``with`` block."""
-        return _held(self._locks)
+        """Calls a function with the arguments behind it while all locks are held."""
 
 
 # fmt: off
@@ -54,17 +52,22 @@ def _hold_two(first: Lock, second: Lock, work: Callable[..., T], *args: object) 
 
 
 def _hold_all(locks: tuple[Lock, ...], work: Callable[..., T], *args: object) -> T:
-    with _held(locks): return work(*args)  # noqa: E701
-
-
-@contextmanager
-def _held(locks: tuple[Lock, ...]) -> Iterator[None]:
     if len(locks) == 1:
-        with locks[0]: yield  # noqa: E701
-    else:
-        with locks[0], _held(locks[1:]): yield  # noqa: E701
+        return _hold_one(locks[0], work, *args)
+    with locks[0]: return _hold_all(locks[1:], work, *args)  # noqa: E701
 
 
 # fmt: on
 
 _TOGETHER: dict[int, Callable[..., Any]] = {1: _hold_one, 2: _hold_two}
+
+
+def locked(method: Callable[P, T]) -> Callable[P, T]:
+    """A method that runs while its graph's locks are held."""
+
+    @wraps(method)
+    def hold(*args: P.args, **given: P.kwargs) -> T:
+        graph: Any = args[0]
+        return graph._lock.holding(partial(method, *args, **given))
+
+    return hold

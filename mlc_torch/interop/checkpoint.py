@@ -46,23 +46,26 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     _expect_graph(graph, "save_checkpoint")
     if graph._device is not None and graph._device.rank:
         return
-    with graph._lock.held():
-        parameters, statistics = standing_cells(graph)
-        tensors = {name: memory_of(cell) for name, cell in (parameters | statistics).items()}
-        about: dict[str, Any] = {"graph": description(graph), "seed": randomness.seed}
-        optimizer = graph._update_rule()
-        about["optimizer"] = None if optimizer is None else _settings(optimizer)
-        if isinstance(optimizer, TorchOptimizer):
-            states, about["optimizer"]["torch"] = optimizer.saved_state()
-            tensors |= {OPTIMIZER + name: state for name, state in states.items()}
-        elif optimizer is not None:
-            for name, states_of in optimizer_states(parameters, optimizer).items():
-                for state, value in zip(optimizer._state_names(), states_of, strict=True):
-                    tensors[state_name(name, state)] = value
-        for name, stream in streams(graph, devices(graph)[0]).items():
-            tensors[name] = stream.get_state()
-        copies = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
-    write_file(Path(path), copies, about)
+    write_file(Path(path), *graph._lock.holding(_gathered, graph))
+
+
+def _gathered(graph: MLCGraph) -> tuple[Tensors, dict[str, Any]]:
+    """Copies of all tensors, and what is said about them."""
+    parameters, statistics = standing_cells(graph)
+    tensors = {name: memory_of(cell) for name, cell in (parameters | statistics).items()}
+    about: dict[str, Any] = {"graph": description(graph), "seed": randomness.seed}
+    optimizer = graph._update_rule()
+    about["optimizer"] = None if optimizer is None else _settings(optimizer)
+    if isinstance(optimizer, TorchOptimizer):
+        states, about["optimizer"]["torch"] = optimizer.saved_state()
+        tensors |= {OPTIMIZER + name: state for name, state in states.items()}
+    elif optimizer is not None:
+        for name, states_of in optimizer_states(parameters, optimizer).items():
+            for state, value in zip(optimizer._state_names(), states_of, strict=True):
+                tensors[state_name(name, state)] = value
+    for name, stream in streams(graph, devices(graph)[0]).items():
+        tensors[name] = stream.get_state()
+    return {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}, about
 
 
 def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bool = True) -> None:
@@ -76,14 +79,18 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     _expect_graph(graph, "load_checkpoint")
     if not isinstance(resume, bool):
         raise TypeError(f"load_checkpoint: argument 'resume' expects a bool, got {type(resume).__name__} {resume!r}")
-    tensors, about = read_file(Path(path))
-    with graph._lock.held():
-        try:
-            changes = _planned_changes(graph, tensors, about, resume and graph._facts().trains)
-        except MLCRefusal as why:
-            refuse(f"the checkpoint {str(path)!r} does not fit the graph: {why.reason}")
-        with refusing_lack_of_memory():
-            all_or_nothing(changes)
+    graph._lock.holding(_take_up, graph, path, *read_file(Path(path)), resume)
+
+
+def _take_up(
+    graph: MLCGraph, path: str | os.PathLike[str], tensors: Tensors, about: dict[str, Any], resume: bool
+) -> None:
+    try:
+        changes = _planned_changes(graph, tensors, about, resume and graph._facts().trains)
+    except MLCRefusal as why:
+        refuse(f"the checkpoint {str(path)!r} does not fit the graph: {why.reason}")
+    with refusing_lack_of_memory():
+        all_or_nothing(changes)
 
 
 def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NoReturn
 import torch
 
 from mlc_torch.extras import install
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import pass_on_signals, refuse
 
 try:
     import fcntl
@@ -135,6 +135,7 @@ def read_file(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     try:
         tensors = library.torch.load(contents)
     except Exception as error:  # noqa: BLE001 - whatever a hostile file makes the parser say
+        pass_on_signals(error)
         _broken(path, f"{type(error).__name__}: {error}")
     text = said[_ABOUT]
     if _digest(tensors, text) != said[_DIGEST]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlc_torch.refusals import in_one_line, refuse
+from mlc_torch.refusals import in_one_line, pass_on_signals, refuse
 from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
 
 Shape = tuple[tuple[int, ...], torch.dtype]
@@ -71,6 +71,7 @@ def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training:
     try:
         return _run(module, sources, training, _meta, torch.device("meta"))
     except Exception as error:  # noqa: BLE001 - it is the user's code, which may raise anything
+        pass_on_signals(error)
         if "meta" not in str(error) and "device" not in str(error):
             return in_one_line(error)
     try:
@@ -80,6 +81,7 @@ def _anyhow(module: nn.Module, sources: Sequence[MLCTensorDescriptor], training:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
         return _run(module, sources, training, fake.from_tensor, fake)
     except Exception as error:  # noqa: BLE001
+        pass_on_signals(error)
         return _said(error)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mlc_torch.graph.graph import MLCGraph
-from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.nodes.feeding import LINKED, Feed, batch_axes, declared_batch
 from mlc_torch.nodes.node import Node, in_order
 from mlc_torch.nodes.sequences import with_lengths
@@ -72,8 +72,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
 
     def memory(self) -> Memory:
         """What the graph holds on its device: parameters, statistics, optimizer state, gradients, results and so on."""
-        with self._lock.held():
-            return Memory(self._facts())
+        return self._lock.holding(lambda: Memory(self._facts()))
 
     def profile(self, work: Callable[[], Any] | None = None) -> Profile:
         """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""
@@ -117,32 +116,31 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
 
     # Declaring
 
+    @locked
     def _declare_inputs(
         self,
         inputs: Mapping[str, MLCTensor],
         labels: Mapping[str, MLCTensor] | None = None,
         weights: Mapping[str, MLCTensor] | None = None,
     ) -> bool:
-        with self._lock.held():
-            declared = self._declared
-            declared.inputs |= {name: t._cell for name, t in inputs.items()}
-            declared.labels |= {name: t._cell for name, t in (labels or {}).items()}
-            declared.label_weights |= {name: t._cell for name, t in (weights or {}).items()}
-            self._changed()
+        declared = self._declared
+        declared.inputs |= {name: t._cell for name, t in inputs.items()}
+        declared.labels |= {name: t._cell for name, t in (labels or {}).items()}
+        declared.label_weights |= {name: t._cell for name, t in (weights or {}).items()}
+        self._changed()
         return True
 
     @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:", nil=("outputs",))
+    @locked
     def _add_outputs(self, outputs):
         """Name the tensors that are to be readable after a run, in addition to the result."""
-        with self._lock.held():
-            self._declared.outputs |= {name: t._cell for name, t in (outputs or {}).items()}
-            self._changed()
+        self._declared.outputs |= {name: t._cell for name, t in (outputs or {}).items()}
+        self._changed()
         return True
 
     def _link_with(self, graphs: Sequence[DeclaringGraph]) -> bool:
         for graph in (self, *graphs):
-            with graph._lock.held():
-                graph._take_links([g for g in (self, *graphs) if g is not graph])
+            graph._lock.holding(graph._take_links, [g for g in (self, *graphs) if g is not graph])
         return True
 
     def _take_links(self, graphs: Sequence[DeclaringGraph]) -> None:

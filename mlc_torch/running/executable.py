@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.graph.locks import locked
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import Feed, checked_constants, describe_feeds, warn_unbound
 from mlc_torch.nodes.node import Node, check, own_states, unique_layers
@@ -59,13 +60,9 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         before = ambience()
         try:
             try:
-                with (
-                    self._meeting(device),
-                    self._lock.held(),
-                    undisturbed(device.torch_device),
-                    refusing_lack_of_memory(),
-                ):
-                    self._compile_for(device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
+                with self._meeting(device):
+                    given = (device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
+                    self._lock.holding(self._compile_undisturbed, *given)
             except BaseException:  # Ctrl-C too
                 restore_ambience(before)
                 raise
@@ -73,6 +70,10 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             restore_ambience(before)
             raise
         return True
+
+    def _compile_undisturbed(self, device: MLCDevice, *given: Any) -> None:
+        with undisturbed(device.torch_device), refusing_lack_of_memory():
+            self._compile_for(device, *given)
 
     def _compile_for(
         self,
@@ -131,22 +132,22 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
     # Results that are asked for late
 
+    @locked
     def _hand_out(self, cells: list[TensorState]) -> None:
         """From now on each run keeps these results; what the last run can still tell of them is filled in at once."""
-        with self._lock.held():
-            new = [c for c in cells if id(c) not in self._declared.kept]
-            if not new:
-                return
-            self._declared.kept |= {id(c): c for c in new}
-            session = self._runs.last or self._runs.active
-            if session is None or not session.values:
-                return
-            known = {id(c) for c in session.readable}
-            late = [c for c in new if id(c) not in known and id(c) in session.plan.slots]
-            if late:
-                with undisturbed(self._device.torch_device):
-                    self._fill_late(session, late)
-            self._runs.forget()
+        new = [c for c in cells if id(c) not in self._declared.kept]
+        if not new:
+            return
+        self._declared.kept |= {id(c): c for c in new}
+        session = self._runs.last or self._runs.active
+        if session is None or not session.values:
+            return
+        known = {id(c) for c in session.readable}
+        late = [c for c in new if id(c) not in known and id(c) in session.plan.slots]
+        if late:
+            with undisturbed(self._device.torch_device):
+                self._fill_late(session, late)
+        self._runs.forget()
 
     def _fill_late(self, session: Session, cells: list[TensorState]) -> None:
         for cell, value in zip(cells, session.values_again(cells), strict=True):

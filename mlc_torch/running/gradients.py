@@ -11,6 +11,7 @@ import torch
 
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.graph.locks import locked
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import refuse
@@ -82,33 +83,33 @@ class GradientGraph(ExecutableGraph):
         """The gradients of a layer's results, which ``executeGradient`` fills."""
         return self._gradients_at(layer, lambda node: node.results)
 
+    @locked
     def _gradients_at(self, layer: MLCLayer, cells_of: Callable[[Node], Sequence[TensorState]]) -> list[MLCTensor]:
         """A fresh tensor for each; from the first time it is asked for, each gradient phase keeps it.
 
         A tensor that is asked for before there is a gradient gets that of the next gradient phase.
         """
         cells = [c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)]
-        with self._lock.held():
-            unknown = [c for c in cells if id(c) not in self._steering.watched]
-            if unknown:
-                self._steering.watched |= {id(c): c for c in unknown}
-                self._changed()
-            if self._runs.last is not None:
-                self._add_late(self._runs.last, cells)
-            made = [self._gradient_tensor(c, self._runs.last) for c in cells]
-            self._steering.pending = [entry for entry in self._steering.pending if entry[1]() is not None]
-            self._steering.pending += [
-                (c, weakref.ref(t)) for c, t in zip(cells, made, strict=True) if t._cell.value is None
-            ]
+        unknown = [c for c in cells if id(c) not in self._steering.watched]
+        if unknown:
+            self._steering.watched |= {id(c): c for c in unknown}
+            self._changed()
+        if self._runs.last is not None:
+            self._add_late(self._runs.last, cells)
+        made = [self._gradient_tensor(c, self._runs.last) for c in cells]
+        self._steering.pending = [entry for entry in self._steering.pending if entry[1]() is not None]
+        self._steering.pending += [
+            (c, weakref.ref(t)) for c, t in zip(cells, made, strict=True) if t._cell.value is None
+        ]
         return made
 
     @declare(f"addOutputs(_ outputs: {TENSORS}) -> Bool", "addOutputs:")
+    @locked
     def _add_outputs(self, outputs):
         """Name tensors that are to be readable after a run; gradient tensors among them are filled by every gradient phase."""
-        with self._lock.held():
-            for tensor in outputs.values():
-                if tensor._cell.gradient_of is not None:
-                    self._steering.pending.append((tensor._cell.gradient_of, partial(_kept, tensor)))
+        for tensor in outputs.values():
+            if tensor._cell.gradient_of is not None:
+                self._steering.pending.append((tensor._cell.gradient_of, partial(_kept, tensor)))
         return super()._add_outputs(outputs)
 
     def _fill_gradient_tensors(self, session: Session) -> None:
@@ -167,18 +168,18 @@ class GradientGraph(ExecutableGraph):
     # Steering
 
     @declare("allocateUserGradient(for tensor: MLCTensor) -> MLCTensor?", "allocateUserGradientForTensor:")
+    @locked
     def _allocate_user_gradient(self, tensor):
         """A tensor to bind a gradient to that is added to the graph's own gradient of a result."""
         cell = tensor._cell
         if id(cell) not in producers(self._all_nodes()):
             refuse(f"tensor {tensor.label!r} is not the result of a node of this graph")
-        with self._lock.held():
-            known = self._steering.from_user.get(id(cell))
-            if known is None:
-                made = TensorState(cell.descriptor)
-                made.label = f"user gradient of {cell.label}"
-                known = self._steering.from_user[id(cell)] = (cell, made)
-                self._changed()
+        known = self._steering.from_user.get(id(cell))
+        if known is None:
+            made = TensorState(cell.descriptor)
+            made.label = f"user gradient of {cell.label}"
+            known = self._steering.from_user[id(cell)] = (cell, made)
+            self._changed()
         return MLCTensor._of(known[1])
 
     def _injected(self, session: Session, full: int, batch: int, number: int) -> list[torch.Tensor]:
@@ -215,15 +216,16 @@ class GradientGraph(ExecutableGraph):
         return [g for g in gradients if g is not None]
 
     @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
+    @locked
     def _stop_gradient(self, tensors):
         """No gradient flows back through these tensors, from the next compile on."""
-        with self._lock.held():
-            self._steering.to_stop += [t._cell for t in tensors]
+        self._steering.to_stop += [t._cell for t in tensors]
         return True
 
     def _stopped_cells(self) -> set[int]:
         return {id(c) for c in self._steering.to_stop}
 
+    @locked
     def register_gradient_hook(self, tensor: MLCTensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> Any:
         """Call ``hook`` with the tensor's gradient in each gradient phase; what it returns, if anything, replaces it.
 
@@ -233,11 +235,16 @@ class GradientGraph(ExecutableGraph):
             raise TypeError("register_gradient_hook expects an MLCTensor and a callable")
         if id(tensor._cell) not in producers(self._all_nodes()):
             raise ValueError(f"{tensor!r} is not the result of a node of this graph")
-        with self._lock.held():
-            entry = (tensor._cell, hook)
-            self._steering.hooks.append(entry)
-            self._changed()
+        entry = (tensor._cell, hook)
+        self._steering.hooks.append(entry)
+        self._changed()
         return _Removable(self, entry)
+
+    @locked
+    def _remove_hook(self, entry: Any) -> None:
+        if entry in self._steering.hooks:
+            self._steering.hooks.remove(entry)
+            self._changed()
 
 
 def _kept(tensor: MLCTensor) -> MLCTensor:
@@ -250,7 +257,4 @@ class _Removable:
         self._graph, self._entry = graph, entry
 
     def remove(self) -> None:
-        with self._graph._lock.held():
-            if self._entry in self._graph._steering.hooks:
-                self._graph._steering.hooks.remove(self._entry)
-                self._graph._changed()
+        self._graph._remove_hook(self._entry)

@@ -11,6 +11,7 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.graph.locks import locked
 from mlc_torch.layers import MLCLayer, MLCLossLayer
 from mlc_torch.nodes.feeding import LINKED
 from mlc_torch.nodes.loss_node import own_loss_node
@@ -104,10 +105,10 @@ class TrainableGraph(GradientGraph):
         return self._declare_inputs(inputs, lossLabels, lossLabelWeights)
 
     @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
+    @locked
     def _set_training_tensors(self, parameters):
         """Tensors that are trained although they are no layer's parameters, from the next compile on."""
-        with self._lock.held():
-            self._steering.to_train = list(parameters)
+        self._steering.to_train = list(parameters)
         return True
 
     @declare(
@@ -135,19 +136,19 @@ class TrainableGraph(GradientGraph):
             parameter._tensor._cell.place(device, writable=True)
 
     @declare("compileOptimizer(_ optimizer: MLCOptimizer) -> Bool", "compileOptimizer:")
+    @locked
     def _compile_optimizer(self, optimizer):
         """Use ``optimizer`` from now on; it starts without state unless some is bound."""
         self._raise_late_failure()
         if self._compiled is None:
             refuse("compile the graph before its optimizer")
-        with self._lock.held():
-            _check_rule(optimizer)
-            if optimizer is not self._optimizer:
-                cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer._parameter_uses]
-                for cell in (*cells, *(p._tensor._cell for p in self._steering.trained)):
-                    cell.forget_optimizer_state()
-            self._optimizer = optimizer
-            self._changed()
+        _check_rule(optimizer)
+        if optimizer is not self._optimizer:
+            cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer._parameter_uses]
+            for cell in (*cells, *(p._tensor._cell for p in self._steering.trained)):
+                cell.forget_optimizer_state()
+        self._optimizer = optimizer
+        self._changed()
         return True
 
     @declare("link(with graphs: [MLCTrainingGraph]) -> Bool", "linkWithGraphs:")
@@ -268,15 +269,15 @@ class TrainableGraph(GradientGraph):
     # Reading back
 
     @declare("synchronizeUpdates()", "synchronizeUpdates")
+    @locked
     def _synchronize_updates(self):
         """Bring trained weights, running statistics and trained tensors back into the caller's memory."""
         self._raise_late_failure()
-        with self._lock.held():
-            for layer in unique_layers(self._planned_nodes()):
-                for cell in own_states(layer):
-                    cell.download()
-            for parameter in self._steering.trained:
-                parameter._tensor._cell.download()
+        for layer in unique_layers(self._planned_nodes()):
+            for cell in own_states(layer):
+                cell.download()
+        for parameter in self._steering.trained:
+            parameter._tensor._cell.download()
 
     @prop("Int")
     def deviceMemorySize(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ import mlc_torch
 
 _LIBRARY = str(Path(mlc_torch.__file__).parent)
 _GENERATED = "<mlc_torch"
+AROUND = (contextlib.__file__, str(Path(torch.nn.utils.__file__).parent))
+"""Whose lines are interrupted as our own: what enters and leaves blocks, and torch's way to swap a module's tensors."""
 TORCH_S_OPTIMIZERS = str(Path(torch.optim.__file__).parent)
 
 
@@ -30,9 +33,9 @@ class Lines:
     def __init__(
         self,
         at: int | None = None,
-        error: type[BaseException] = KeyboardInterrupt,
+        error: Callable[[], BaseException] = KeyboardInterrupt,
         again: int | None = None,
-        others: tuple[str, ...] = (),
+        others: tuple[str, ...] = AROUND,
     ) -> None:
         self.at, self.error, self.again, self.count = at, error, again, 0
         self.where = ""
@@ -52,16 +55,20 @@ class Lines:
         sys.settrace(self._before)
 
     def points(self, points: int | None) -> list[int]:
-        """Where to interrupt: at every line; or at some, and at the end of every ``with`` block.
+        """Where to interrupt: at every line; or at some, at the end of every ``with`` block, and around our code.
 
         Python comes back to the line of a ``with`` when its block has ended, before it lets go of what the block held.
         """
         if points is None:
             return spread(self.count, None)
-        ends = [
-            n for (file, line), n in self._ends.items() if linecache.getline(file, line).lstrip().startswith("with ")
-        ]
-        return sorted({*spread(self.count, points), *ends})
+        chosen, around = {*spread(self.count, points)}, []
+        for (file, line), number in self._ends.items():
+            if file.startswith(AROUND):
+                around.append(number)
+            elif linecache.getline(file, line).lstrip().startswith("with "):
+                chosen.add(number)
+        chosen |= {around[place - 1] for place in spread(len(around), points // 2)}
+        return sorted(chosen)
 
     def each_once(self) -> list[int]:
         """The last time that each line ran: for calls that run some lines ten thousand times."""
@@ -91,7 +98,7 @@ class Lines:
                 if self.again is not None and not second:
                     # Python takes a trace function away that raises; whatever is called or returns next brings it back.
                     sys.setprofile(self._look_on)
-                raise self.error
+                raise self.error()
         return self._look
 
     def _look_on(self, frame: FrameType | None, event: str, _: Any) -> None:
@@ -105,7 +112,7 @@ class Lines:
             frame = frame.f_back
 
 
-def lines_of(call: Callable[[], Any], others: tuple[str, ...] = ()) -> Lines:
+def lines_of(call: Callable[[], Any], others: tuple[str, ...] = AROUND) -> Lines:
     """The lines of an undisturbed call."""
     with Lines(others=others) as lines:
         call()

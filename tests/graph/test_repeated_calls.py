@@ -231,12 +231,15 @@ def test_a_call_that_waited_sees_what_happened_meanwhile():
     thread = threading.Thread(target=work)
     thread.start()
     assert ready.wait(10)
-    with graph._lock.held():
+
+    def change():
         go.set()
         assert waits.wait(10)
         time.sleep(0.1)  # from there it is a few lines to the lock
         assert graph.compileOptimizer(sgd(0.0))
-        before = array(program.layers[0].weights)
+        return array(program.layers[0].weights)
+
+    before = graph._lock.holding(change)
     thread.join()
     np.testing.assert_array_equal(array(program.layers[0].weights), before)
 
