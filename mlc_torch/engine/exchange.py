@@ -15,7 +15,7 @@ import torch
 
 from mlc_torch.engine.exchange_late import LateVerdict
 from mlc_torch.engine.exchange_message import BUCKET, Message, Pieces, grouped
-from mlc_torch.engine.exchange_table import CALLS, CODE, DATA, FIELDS, FINE, REFUSED, Call, totals, why_refused
+from mlc_torch.engine.exchange_table import CALLS, CODE, DATA, FIELDS, FINE, REFUSED, WEIGHTS, Call, totals, why_refused
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.sharing import PART, Axis, Share
 from mlc_torch.ranks import Ranks, Sums, begin_sums, recorded, refuse_all, sums_taken
@@ -65,10 +65,10 @@ class Exchange:
         self._call, self._sent, self._row = Call.EXECUTE, 0, (0.0,) * FIELDS
         self.is_open = False
         """Whether the others still wait for this rank's part."""
-        self.data = 0.0
-        """Stands for the data of the call under way, where all ranks are given the same; 0 where nobody looked."""
-        self.were_data_alike = True
-        """Whether they were, as far as anybody looked."""
+        self.looked_at = (0.0, 0.0)
+        """Stand for the data and the weights of the call under way; 0 where nobody looked."""
+        self.unlike: set[int] = set()
+        """Those of the two in which the ranks were seen to differ."""
         self._share: Share | None = None
         self._outputs: Values = ()
         self._of_losses: Sequence[Part] = ()
@@ -109,20 +109,23 @@ class Exchange:
         self.ranks.enter(self._number, call.value)
         self._call, self._sent, self._works, self.is_open = call, 0, [], True
 
-    def begin(self, share: Share, steps: int, outputs: Values, of_losses: Sequence[Part]) -> None:
-        """What is known before the backward pass: values of the outputs, and this rank's part of each loss."""
+    def begin(self, share: Share, rule: tuple[float, int], outputs: Values, of_losses: Sequence[Part]) -> None:
+        """What is known before the backward pass: values of the outputs, and this rank's part of each loss.
+
+        ``rule`` stands for the optimizer's settings, and says how many steps it has taken.
+        """
         self._share, self._outputs, self._of_losses = share, outputs, of_losses
         batch = 0 if share.is_own else share.batch
-        self._row = (self.mark, *self._now(batch, steps), FINE)
+        self._row = (self.mark, *self._now(batch, rule), FINE)
         if (self.ranks.is_recordable or self.plan.device.type != "cpu") and self._row not in self._rows:
             self._rows[self._row] = torch.tensor(self._row, device=self.plan.device)
 
-    def _now(self, batch: int, steps: int) -> tuple[float, float, float, float]:
-        """What is called, how many samples, which data, and which step, as the table says it."""
+    def _now(self, batch: int, rule: tuple[float, int]) -> tuple[float, ...]:
+        """What is called, how many samples, which data, weights and settings, and which step, as the table says it."""
         if self.ranks.is_recordable:
             # A recording says the same in every call, and whoever looks late cannot know which updates were taken.
-            return 0.0, float(batch), 0.0, 0.0
-        return float(CALLS.index(self._call)), float(batch), self.data, float(steps)
+            return 0.0, float(batch), 0.0, 0.0, 0.0, 0.0
+        return float(CALLS.index(self._call)), float(batch), *self.looked_at, rule[0], float(rule[1])
 
     def start(self, number: int, gradients: Values) -> None:
         """Send one bucket on its way."""
@@ -205,8 +208,8 @@ class Exchange:
         self.wait()
         table = self.last(self._call).table.tolist()
         why = why_refused(table, self._row)
-        if why is None and len({row[DATA] for row in table}) > 1:
-            self.were_data_alike = False
+        if why is None and self.looked_at != (0.0, 0.0):
+            self.unlike |= {field for field in (DATA, WEIGHTS) if len({row[field] for row in table}) > 1}
         asked = self.asked(self._call) if why is None else None
         if asked is not None:
             self._send_asked(asked, wanted)
@@ -264,7 +267,7 @@ class Exchange:
         if not self.is_open:
             self.expect(call)
         forward, backward = sums_taken()
-        self._row = (self.mark, *self._now(0, 0), REFUSED)
+        self._row = (self.mark, *self._now(0, (0.0, 0)), REFUSED)
         if self._call is not Call.GRADIENT:
             self._sum_nothing(self.sums[0][forward:], backward=False)
         if self._call is not Call.FORWARD:

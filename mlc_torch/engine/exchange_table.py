@@ -18,14 +18,15 @@ CALLS = list(Call)
 
 FINE, REFUSED = 0.0, 1.0
 
-MARK, CALL, BATCH, DATA, STEPS, CODE, FIELDS = range(7)
-"""What a rank says in its row: which plan it runs, what was called, the size of the whole batch, a number that stands for
-its data, updates so far, how it went; then its part of each loss."""
+MARK, CALL, BATCH, DATA, WEIGHTS, RULE, STEPS, CODE, FIELDS = range(9)
+"""What a rank says in its row: which plan it runs, what was called, the size of the whole batch, numbers that stand for its
+data, its weights and its optimizer's settings, updates so far, how it went; then its part of each loss."""
 
 _DIFFER = {
-    MARK: ("run different plans", "ask for the same outputs and gradients on every rank"),
+    MARK: ("run different plans", "ask for the same outputs, gradients and optimizer on every rank"),
     CALL: ("made different calls", "make the same on every rank"),
     BATCH: ("were given batches of different sizes", "give the same whole batch to every rank"),
+    RULE: ("have optimizers with different settings", "set the same learning rate and so on everywhere"),
     STEPS: ("have taken different numbers of steps", "load the last checkpoint on every rank"),
 }
 """What may not differ, and what to do about it."""
@@ -41,7 +42,7 @@ def why_refused(table: list[list[float]], own: tuple[float, ...]) -> str | None:
             said = [row[field] for row in table]
             if len(set(said)) > 1:
                 words = ", ".join(CALLS[int(n)].value if field == CALL else f"{n:g}" for n in said)
-                named = "" if field == MARK else f": {words}, by rank"  # a mark says nothing to a reader
+                named = "" if field in (MARK, RULE) else f": {words}, by rank"  # those say nothing to a reader
                 return f"the ranks {what}{named}; no rank took the step; {remedy}"
     return None
 

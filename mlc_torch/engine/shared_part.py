@@ -55,14 +55,10 @@ class OwnPart:
                 return min(feed.shape[axis], self._shared.batch)
         return self._shared.batch
 
-    def data_number(self, feeds: Tensors) -> float:
-        """Stands for what a call is given: some elements of each input and label, in one number that a float32 holds."""
-        found = 0
-        for feed, is_given in zip(feeds, self._shared.given, strict=True):
-            if is_given and feed.is_cpu and feed.numel():
-                flat = feed.reshape(-1)
-                found = zlib.crc32(flat[:: -(-flat.numel() // _LOOKED_AT)].numpy().tobytes(), found)
-        return float(found >> 8)
+    def looked_at(self, feeds: Tensors) -> tuple[float, float]:
+        """Stand for what a call is given, and for the weights, where all ranks have the same."""
+        given = () if self._shared.is_own else [f for f, own in zip(feeds, self._shared.given, strict=True) if own]
+        return _number(given), _number([t.cell.value for t in self._plan.trained if t.cell.value is not None])
 
     # Weights at the roots
 
@@ -112,3 +108,14 @@ class OwnPart:
         cell = self._plan.cells[slot]
         ones = torch.ones(self.shape(slot, share), dtype=cell.dtype, device=self._plan.device)
         return ones * self.weight(slot, share)
+
+
+def _number(tensors: Sequence[torch.Tensor]) -> float:
+    """Some elements of each tensor in one number, of those that a float32 holds. Nobody waits for a GPU for it."""
+    found = 0
+    for tensor in tensors:
+        if tensor.is_cpu and tensor.numel():
+            flat = tensor.detach().reshape(-1)
+            some = flat[:: -(-flat.numel() // _LOOKED_AT)].contiguous()
+            found = zlib.crc32(some.view(torch.uint8).numpy(), found)  # NumPy does not know all types
+    return float(found >> 8)

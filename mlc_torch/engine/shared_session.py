@@ -26,7 +26,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
 
 _FIRST_CALLS, _CALLS_BETWEEN = 4, 32
-"""In which calls the ranks look whether they were given the same data."""
+"""In which calls the ranks look whether they have the same data and weights."""
 
 
 class SharedSession(Session):
@@ -165,7 +165,7 @@ class SharedSession(Session):
             self._share = None
             super().forward(feeds, mode, whole, by_layer)
             return
-        self._compare_data(feeds)
+        self._look(feeds)
         self.exchange.expect(Call.FORWARD if self.separate else Call.EXECUTE)
         batch = self._own.batch_of(feeds)
         share = self._shares.get(batch)
@@ -183,19 +183,17 @@ class SharedSession(Session):
                 self.exchange.send_forward()
                 self._join(self.exchange.finish(self.fail), share)
 
-    def _compare_data(self, feeds: Tensors) -> None:
-        """Now and then: a program that shuffles differently on each rank trains, but not as one process would."""
-        if self.shared.is_own:
-            return
+    def _look(self, feeds: Tensors) -> None:
+        """Now and then: ranks that shuffle differently, or change weights for themselves, train, but not as one would."""
         looks = self._calls < _FIRST_CALLS or not self._calls % _CALLS_BETWEEN
-        self.exchange.data, self._calls = self._own.data_number(feeds) if looks else 0.0, self._calls + 1
+        self.exchange.looked_at, self._calls = self._own.looked_at(feeds) if looks else (0.0, 0.0), self._calls + 1
 
     def gradient(self, injected: Tensors) -> None:
         share = self._share
         assert share is not None
         if self.separate:
             self.exchange.expect(Call.GRADIENT)
-            self.exchange.data = 0.0
+            self.exchange.looked_at = (0.0, 0.0)
         upstream, exchange = self._own.upstream(share, injected, self.gear), self.exchange
         with sharing(share):
             self._begin(share, self.values)
@@ -235,8 +233,10 @@ class SharedSession(Session):
             return  # a forward pass is being recorded
         by_slot = dict(zip(self.plan.readable, values, strict=True))
         parts = [(by_slot[s].reshape(()), self._own.weight(s, share)) for s in self._parts]
-        steps = 0 if self.updater is None else self.updater.step
-        self.exchange.begin(share, steps, [by_slot[s] for s in self.exchange.outputs], parts)
+        rule = (0.0, 0)
+        if self.updater is not None:
+            rule = sum(self.updater.optimizer._scalars(self.updater.step).values()), self.updater.step
+        self.exchange.begin(share, rule, [by_slot[s] for s in self.exchange.outputs], parts)
 
     def stand_in(self, call: Call) -> bool:
         """This rank failed in a call that all make: take part in the rest of it, so that nobody waits, and say so.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from mlc_torch.engine.exchange_table import Call
+from mlc_torch.engine.exchange_table import DATA, WEIGHTS, Call
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.shared_plan import Sharing
 from mlc_torch.engine.shared_session import SharedSession
@@ -151,7 +151,7 @@ def together(work: Work) -> Work:
                     graph._session(Variant.whole)
             ranks.owed = call
             try:
-                _warn_of_data(graph)
+                _warn_of_what_differs(graph)
                 return work(graph, request)
             except RanksLost:
                 raise
@@ -169,16 +169,19 @@ def together(work: Work) -> Work:
     return take_part
 
 
-def _warn_of_data(graph: Any) -> None:
+_UNLIKE = {
+    DATA: "the ranks were given different data, and each trains on its rows of it; give every rank the same whole batch "
+    "(shuffled with the same seed), or each its own samples with device.feeds_own_share",
+    WEIGHTS: "the ranks hold different weights; load a checkpoint, and write weights, on every rank alike",
+}
+
+
+def _warn_of_what_differs(graph: Any) -> None:
     """Behind the call that showed it: then nobody waits for a program that makes errors of warnings."""
     shared = graph._runs.shared
-    if shared is not None and not shared.exchange.were_data_alike:
-        warn_once(
-            graph._runs.warned,
-            "different data",
-            "the ranks were given different data, and each trains on its rows of it; give every rank the same whole batch "
-            "(shuffled with the same seed), or each its own samples with device.feeds_own_share",
-        )
+    if shared is not None and shared.exchange.unlike:
+        for what in sorted(shared.exchange.unlike):
+            warn_once(graph._runs.warned, f"ranks differ: {what}", _UNLIKE[what])
 
 
 _CALLS = {"_run": Call.EXECUTE, "_forward": Call.FORWARD, "_gradient": Call.GRADIENT}

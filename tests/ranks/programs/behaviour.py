@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from typing import Any
 
 import nets
@@ -17,6 +18,7 @@ from mlc_torch.__main__ import main as command
 
 COMPILE = mlc.MLCGraphCompilationOptions
 SYNCHRONOUS = [mlc.MLCExecutionOptions.synchronous]
+HAS_BARS = find_spec("tqdm") is not None
 
 
 def close(a: Any, b: Any) -> None:
@@ -299,7 +301,9 @@ def fit_in_a_line():
     for device in (ALONE, MANY):
         net = nets.perceptron(device, batch=6)
         batches = [(arrays["x"], arrays["t"]) for arrays in net.batches(4)]
-        history = net.training.fit(batches, epochs=2, validation=batches[:1], accumulate=2, progress=False)
+        with redirect_stderr(io.StringIO()) as shown:
+            history = net.training.fit(batches, epochs=2, validation=batches[:1], accumulate=2, progress=HAS_BARS)
+        assert bool(shown.getvalue()) == (HAS_BARS and device.rank == 0)
         found.append([*history.step_losses, net.training.evaluate(batches)])
     close(*found)
 
@@ -321,6 +325,31 @@ def the_doctor_looks_at_the_ranks():
 def the_summary_says_how_many():
     _, many, _, _ = both(nets.perceptron)
     assert f"rank {RANK} of 2 shares each batch" in str(many.training.summary())
+
+
+@check
+def everything_begins_as_on_the_first():
+    """Weights, statistics, the optimizer's state and what dropout draws from, however they differed before."""
+    mlc.MLCPlatform.setRNGSeedTo(20 + RANK)
+    net = nets.Net(6, seed=RANK)
+    net.classes(4)
+    x = nets.batch_norm(net, net.convolution(net.input(2, 4, 4), 2, 4))
+    net.dense(net.dropout(net.reshape(x, 6, 64)), 64, 4)
+    state = [np.full((1, 256, 1, 1), 0.1 * (RANK + 1), np.float32) for _ in range(2)]
+    bound = [mlc.MLCTensorData(bytesNoCopy=a, length=a.nbytes) for a in state]
+    assert net.trained[-2].bindOptimizerData(bound, deviceData=None)
+    for tensor in net.statistics:
+        tensor.numpy()[...] += RANK
+    net.compile(MANY, nets.loss(), nets.adam())
+    assert_alike(net)
+    assert not net.statistics_now()[0].any()
+    draw = np.random.default_rng(0)
+    arrays = {"x": draw.standard_normal((6, 2, 4, 4), np.float32), "t": np.eye(6, 4, dtype=np.float32)}
+    for _ in range(3):
+        assert net.step(arrays)[0], mlc.last_refusal()
+    assert_alike(net)
+    states = ranks.joined().told([a.tobytes() for a in state])
+    assert states[0] == states[1] and not (state[0] == np.float32(0.1)).any()
 
 
 @check
