@@ -305,7 +305,10 @@ def _product(node: fx.Node) -> Replacement | None:
 def _gradient_by_products(node: fx.Node) -> Replacement | None:
     if not is_plain(node.args[4:10]):
         return None
-    grad, x, weight, _, stride, padding, *_, mask = node.args
+    given: Any = node.args
+    grad, x, weight, _, stride, padding, *_, mask = given
+    if weight.target is aten.clone.default and weight.args[0].op == "placeholder":
+        weight = weight.args[0]  # it lays weights out by itself, and what the forward pass laid out need not be kept
     return convolution_backward, (grad, x, weight, stride, padding, mask, node.meta["strides"])
 
 
