@@ -253,7 +253,7 @@ PRODUCTS_BY_ACL = (
 
 
 def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
-    """What multiplies [rows, depth] with the transpose of [columns, depth]; ``None`` for torch's own choice."""
+    """What multiplies [rows, depth] with a given transpose of [columns, depth]; ``None`` for torch's own choice."""
     if not multiplies_by_acl() or dtype != torch.float32:
         return None
     asked = Product(rows, depth, columns, torch.get_num_threads())
@@ -299,13 +299,16 @@ def _product(node: fx.Node) -> Replacement | None:
     product = product_of(rows, depth, columns, node.meta["dtype"])
     if product is None or not _is_by_transposed(node) or x.target is by_column:
         return None
-    return product, (x, other.args[0], *bias)
+    return product, (x, other, *bias)
 
 
 def _gradient_by_products(node: fx.Node) -> Replacement | None:
     if not is_plain(node.args[4:10]):
         return None
-    grad, x, weight, _, stride, padding, *_, mask = node.args
+    given: Any = node.args
+    grad, x, weight, _, stride, padding, *_, mask = given
+    if weight.target is aten.clone.default and weight.args[0].op == "placeholder":
+        weight = weight.args[0]  # it lays weights out by itself, and what the forward pass laid out need not be kept
     return convolution_backward, (grad, x, weight, stride, padding, mask, node.meta["strides"])
 
 

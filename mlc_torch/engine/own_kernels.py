@@ -56,7 +56,8 @@ def gelu_backward(grad: Tensor, x: Tensor, approximate: str) -> Tensor:
 )
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, depth), columns = x.shape, weight.shape[0]
-    return (product_of(rows, depth, columns, x.dtype) or F.linear)(x, weight, bias)
+    multiply = product_of(rows, depth, columns, x.dtype)
+    return F.linear(x, weight, bias) if multiply is None else multiply(x, weight.t(), bias)
 
 
 @operation(

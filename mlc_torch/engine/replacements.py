@@ -12,18 +12,19 @@ from mlc_torch.torch_private import own_conv_backward, own_conv_forward
 
 
 def product_with_transposed_weight(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    x: torch.Tensor, transposed: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    other = weight.t().contiguous()
+    """By the transpose of a matrix, which is laid out as such."""
+    other = transposed.contiguous()
     return torch.mm(x, other) if bias is None else torch.addmm(bias, x, other)
 
 
 def product_with_transposed_source(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    x: torch.Tensor, transposed: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """BLAS takes both as transposed."""
-    transposed = by_column(x)
-    return torch.mm(transposed, weight.t()) if bias is None else torch.addmm(bias, transposed, weight.t())
+    """By the transpose of a matrix, with the source laid out by column: BLAS takes both as transposed."""
+    source = by_column(x)
+    return torch.mm(source, transposed) if bias is None else torch.addmm(bias, source, transposed)
 
 
 def by_column(x: torch.Tensor) -> torch.Tensor:

@@ -185,6 +185,6 @@ def _copied_out(value: torch.Tensor) -> torch.Tensor:
     """The value as it is now in the device's order of work, on its way to the host."""
     if value.device.type != "cuda":
         return value.cpu()
-    copy = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
-    with queueing(value.device):
+    with queueing(value.device):  # for the memory too: to get new pinned memory waits for the device
+        copy = torch.empty(value.shape, dtype=value.dtype, device="cpu", pin_memory=True)
         return copy.copy_(value, non_blocking=True)
