@@ -187,7 +187,7 @@ MAKERS = {
 }
 """Operations that give the same at every run, whatever tensor they are asked of."""
 _FEW = 2**16
-"""So many elements of a constant are kept for good."""
+"""A constant of at most this many elements is kept, rather than made again at every run."""
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 
