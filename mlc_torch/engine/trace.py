@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.kernels import before_pooling, convolve, holds_convolutions
+from mlc_torch.engine.layouts import before_pooling, convolve, holds_convolutions
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
