@@ -8,8 +8,8 @@ import torch as _torch
 from typing_extensions import Buffer as _TypedBuffer
 from typing_extensions import Self
 from mlc_torch.engine.as_module import SharedGraphModule as _SharedGraphModule
-from mlc_torch.enums import MLCPaddingPolicy as MLCPaddingPolicy
-from mlc_torch.enums import MLCPoolingType as MLCPoolingType
+from mlc_torch.enums.payloads import MLCPaddingPolicy as MLCPaddingPolicy
+from mlc_torch.enums.payloads import MLCPoolingType as MLCPoolingType
 from mlc_torch.refusals import MLCRefusal as MLCRefusal
 from mlc_torch.refusals import MLCTrainingWarning as MLCTrainingWarning
 from mlc_torch.refusals import RanksLost as RanksLost

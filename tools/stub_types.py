@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mlc_torch.enums import MLCOptionSet, MLCPaddingPolicy, MLCPoolingType
+from mlc_torch.enums import MLCPaddingPolicy, MLCPoolingType
+from mlc_torch.enums.kinds import MLCOptionSet
 from mlc_torch.spelling import CLASSES
 from mlc_torch.spelling.signature import split_top
 

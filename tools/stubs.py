@@ -18,7 +18,9 @@ from stub_ours import Ours  # noqa: E402
 from stub_types import given, returned  # noqa: E402
 
 import mlc_torch  # noqa: E402
-from mlc_torch.enums import DEBUG_DESCRIPTIONS, FUNCTIONS, MLCEnum, MLCOptionSet  # noqa: E402
+from mlc_torch.enums.descriptions import DEBUG_DESCRIPTIONS  # noqa: E402
+from mlc_torch.enums.functions import FUNCTIONS  # noqa: E402
+from mlc_torch.enums.kinds import MLCEnum, MLCOptionSet  # noqa: E402
 from mlc_torch.spelling import CLASSES, MLCObject, prop, static_prop  # noqa: E402
 from mlc_torch.spelling.declaration import Declaration  # noqa: E402
 from mlc_torch.spelling.nsobject import NSObject  # noqa: E402

@@ -10,7 +10,9 @@ from typing import Any
 import mlc_torch
 from mlc_torch import interop, testing
 from mlc_torch.coverage.ours import FOR_USERS
-from mlc_torch.enums import DEBUG_DESCRIPTIONS, FUNCTIONS, MLCEnum, MLCOptionSet
+from mlc_torch.enums.descriptions import DEBUG_DESCRIPTIONS
+from mlc_torch.enums.functions import FUNCTIONS
+from mlc_torch.enums.kinds import MLCEnum, MLCOptionSet
 from mlc_torch.spelling import CLASSES, MLCObject, static_prop
 from mlc_torch.spelling.members import Declaration
 from mlc_torch.spelling.overloads import spell_call

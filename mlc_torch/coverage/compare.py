@@ -14,7 +14,7 @@ from typing import Any
 
 from mlc_torch import objc
 from mlc_torch.coverage.api import api, constants, group
-from mlc_torch.enums import FUNCTIONS
+from mlc_torch.enums.functions import FUNCTIONS
 from mlc_torch.objc.members import class_members, object_members
 from mlc_torch.spelling import CLASSES, static_prop
 from mlc_torch.spelling.declaration import Declaration

@@ -110,7 +110,7 @@ def as_module(
     stopped: Iterable[int] = (),
     name: str = "GraphModule",
 ) -> SharedGraphModule:
-    """Line the calls up in a module whose ``forward`` takes ``inputs`` and gives ``outputs``.
+    """A module whose ``forward`` takes ``inputs``, makes the calls in order, and returns ``outputs``.
 
     What the calls read and nobody fills is a buffer, or a parameter where it is among ``trained``. Behind the cells
     ``stopped`` (by identity) no gradient flows.
@@ -152,7 +152,7 @@ def as_module(
 
 
 def _hold(root: nn.Module, name: str, cell: TensorState, trained: bool) -> None:
-    """Let ``root`` show a tensor that is no layer's."""
+    """Give ``root`` a tensor that belongs to no layer: a constant, or one that is trained by itself."""
     value = cell.placed(writable=trained)
     if trained:
         shown: torch.Tensor = nn.Parameter(value, requires_grad=value.is_floating_point())
@@ -178,7 +178,7 @@ def argument_names(labels: Iterable[str]) -> list[str]:
 
 
 def _variable(attribute: str) -> str | None:
-    """What the code calls the value of an attribute; torch chooses well but for this one."""
+    """The variable that generated code keeps an attribute's value in. torch chooses it, and would choose ``self`` for one."""
     return "self_" if attribute == "self" else None
 
 

@@ -15,7 +15,7 @@ from mlc_torch.engine.undo import Kept, undisturbed
 
 
 def values_again(plan: Plan, kept: Kept, slots: Iterable[int]) -> dict[int, torch.Tensor]:
-    """The values of slots in a pass that was given what was ``kept``. No statistics move."""
+    """Run a pass again, with what was ``kept`` of it, for the values of these slots. Running statistics do not change."""
     plan = replace(plan, readable=tuple(dict.fromkeys(slots)))
     mode = Mode.infer if kept.mode is Mode.infer else Mode.train_without_gradient
     with undisturbed(plan, kept.noise):
@@ -24,7 +24,7 @@ def values_again(plan: Plan, kept: Kept, slots: Iterable[int]) -> dict[int, torc
 
 
 def gradients_again(plan: Plan, kept: Kept, injected: Tensors) -> Sequence[torch.Tensor | None]:
-    """The gradients that ``plan`` wants, likewise."""
+    """The gradients that ``plan`` wants, from a pass that is run again in the same way."""
     gear = Plain(plan, Mode.train)
     with undisturbed(plan, kept.noise):
         gear.forward(kept.feeds, kept.constants)

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _WARM_UP = 2
 _FEW_STEPS = 16
-"""A plan of so few is done before a copy can be queued by itself."""
+"""A plan with at most this many steps finishes before a copy of its own could be queued."""
 _SMALL_RESULTS = 1 << 20
-"""Bytes: each recording has results of its own."""
+"""In bytes. Where there are several recordings of one pass, each has memory of its own for the results."""
 _NOTHING = object()
 """Stands for an update of no parameters."""
 
@@ -100,7 +100,7 @@ class Captured:
         return exchange.reduced(gradients), wanted
 
     def _is_soon_done(self) -> bool:
-        """Whether an inference is so small that a recording with the copy, for each slot of its host memory, pays."""
+        """Whether an inference is so small that it pays to record it with its copy, once for each slot of host memory."""
         if self._masks or self._constants or len(self.plan.steps) > _FEW_STEPS:
             return False
         return self._block.is_small and sum(v.nbytes for v in self._values) <= _SMALL_RESULTS

@@ -53,7 +53,7 @@ def fast_gear(
             return Plain(plan, mode, f"what goes over {exchange.ranks.backend} cannot be recorded")
         if plan.device.type == "cuda":
             recorded = updater if updater is not None and updater.optimizer._replayable else None
-            with queueing(plan.device):  # others go on when it is recorded
+            with queueing(plan.device):  # other threads wait until the recording is done
                 made: Gear = _recorded(
                     lambda: Captured(plan, feeds, constants, injected, inner, recorded, exchange), plan.device
                 )

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
-from mlc_torch.engine.kernels import has_vector_code, is_plain, product_of
+from mlc_torch.engine.kernels import is_plain, product_of
+from mlc_torch.engine.layouts import has_vector_code
 from mlc_torch.engine.replacements import convolution_backward, convolution_of_one_channel
 from mlc_torch.operations import operation
 

@@ -100,7 +100,7 @@ def run_gradient(
 
 
 def lent_values(values: Tensors, given: Tensors) -> list[int]:
-    """Which values are what was given, untouched or seen another way: on the CPU that is the caller's own memory."""
+    """Which values lie in memory that was given: fed tensors, and views of them. On the CPU it may be the caller's own."""
     lent = {t.untyped_storage().data_ptr() for t in given if t.device.type == "cpu"}
     return [i for i, v in enumerate(values) if v.device.type == "cpu" and v.untyped_storage().data_ptr() in lent]
 

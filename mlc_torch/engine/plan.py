@@ -24,7 +24,7 @@ class Step:
     results: tuple[int, ...]
     label: str
     guarded: tuple[tuple[int, int], ...] = ()
-    """Sources of indices that nobody can look at beforehand, with the number they must stay below."""
+    """Sources that hold indices which the graph computes itself, and the number that each must stay below."""
 
     @cached_property
     def noises(self) -> tuple[Noise, ...]:

@@ -42,7 +42,7 @@ def split_joint(
 
 
 _SMALL = 128
-"""So few elements are computed again sooner than memory for them is found and handed over."""
+"""Up to this many elements, computing them again is faster than keeping memory for them and handing it over."""
 
 
 def _computed_again(first: Sequence[fx.Node], needing: Sequence[Any], written: Sequence[fx.Node]) -> set[fx.Node]:

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.kernels import before_pooling, convolve, holds_convolutions
+from mlc_torch.engine.layouts import before_pooling, convolve, holds_convolutions
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -205,7 +205,7 @@ MAKERS = {
 }
 """Operations that give the same at every run, whatever tensor they are asked of."""
 _FEW = 2**16
-"""So many elements of a constant are kept for good."""
+"""A constant of at most this many elements is kept, rather than made again at every run."""
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 

@@ -101,7 +101,7 @@ class Updater:
         self._known = self._announced
 
     def prepare(self) -> None:
-        """See to the numbers of this step."""
+        """Look up the numbers of this step, and bring them to where the update reads them."""
         versions = self._versions
         for number, cell in enumerate(self.cells):
             if cell.version != versions[number]:
@@ -149,7 +149,7 @@ class Updater:
         self.optimizer._step_taken(step)
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
-        """Update every parameter that has a gradient. Does nothing to torch's grad mode: no tensor here records."""
+        """Update every parameter that has a gradient. torch's grad mode may be on: no tensor here requires a gradient."""
         params, given, states, numbers = self.chosen_for(gradients)
         if params:
             self.optimizer._update(params, given, states, numbers)
@@ -157,7 +157,7 @@ class Updater:
     def chosen_for(
         self, gradients: Sequence[torch.Tensor | None]
     ) -> tuple[list[Any], list[Any], list[list[torch.Tensor]], Numbers]:
-        """What the optimizer is given: parameters that have a gradient, those, their state, the numbers of the step."""
+        """What the optimizer is given: the parameters that have a gradient, these gradients, their state, the step's numbers."""
         given: list[Any] = []
         missing: list[bool] = []
         for i in self.indices:

@@ -152,7 +152,7 @@ class MLCGraph(MLCObject):
         """Called when a node was added."""
 
     def _forget_runs(self) -> None:
-        """Gradients of the past, and plans that count steps of their own, hold no longer."""
+        """Drop what earlier runs left behind: their gradients, and plans that count optimizer steps."""
 
     @declare("concatenate(sources: [MLCTensor], dimension: Int) -> MLCTensor?", "concatenateWithSources:dimension:")
     def _concatenate(self, sources, dimension):
@@ -223,7 +223,7 @@ class MLCGraph(MLCObject):
         return handles(cells)
 
     def _hand_out(self, cells: list[TensorState]) -> None:
-        """These results were asked for."""
+        """Called when a program asks for these results; a graph that runs keeps them from then on."""
 
     # Data
 

@@ -29,7 +29,7 @@ class Node:
 
 
 def infer(layer: MLCLayer, reads: Sequence[TensorState]) -> tuple[TensorState, ...]:
-    """New cells for the results of ``layer``; a refusal names the layer and what it was given."""
+    """New tensors for the results of ``layer``; a refusal names the layer and what it was given."""
     try:
         return tuple(TensorState(d) for d in layer._infer([c.descriptor for c in reads]))
     except MLCRefusal as why:
@@ -37,7 +37,7 @@ def infer(layer: MLCLayer, reads: Sequence[TensorState]) -> tuple[TensorState, .
 
 
 def check(node: Node) -> None:
-    """What the framework only refuses at compile, and once more what it refuses in a node: labels may have come since."""
+    """Refuse what the framework refuses at compile. The rule for results is asked again where labels came after the node."""
     descriptors = [c.descriptor for c in node.reads]
     try:
         if node.labels:
@@ -53,7 +53,7 @@ def describe(layer: MLCLayer, reads: Iterable[TensorState]) -> str:
 
 
 def producers(nodes: Iterable[Node]) -> dict[int, Node]:
-    """The node behind each result, by the cell's identity."""
+    """The node that computes each result, by the result's identity."""
     return {id(c): node for node in nodes for c in node.results}
 
 
@@ -76,7 +76,7 @@ def in_order(nodes: Iterable[Node]) -> list[Node]:
 def reached(
     nodes: Sequence[Node], ends: Iterable[TensorState], stopped: Iterable[TensorState]
 ) -> tuple[set[int], set[int]]:
-    """What a gradient that starts at ``ends`` comes to: the nodes and the tensors, by identity."""
+    """What a gradient that starts at ``ends`` and does not pass ``stopped`` reaches: nodes and tensors, by identity."""
     tensors, blocked, seen = {id(c) for c in ends}, {id(c) for c in stopped}, set()
     for node in reversed(nodes):
         if any(id(c) in tensors for c in node.results):

@@ -41,9 +41,9 @@ def sample_axes(nodes: Sequence[Node], fed: Mapping[int, Axis]) -> dict[int, Axi
 
 
 def with_weights(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, a loss layer's own weights for each sample read as if the graph gave them.
+    """The nodes; a loss layer's own weights for each sample become a tensor that the node reads, like the labels.
 
-    As a tensor that the loss reads they can be cut to the samples of one process.
+    What a node reads can be cut to the samples of one process.
     """
     return [_with_weights(node) for node in nodes]
 

@@ -19,7 +19,7 @@ NAMES = ("sortedSequenceLengths", "sortedSequenceLength")
 
 
 def with_lengths(nodes: Sequence[Node], inputs: Mapping[str, TensorState], known: dict[int, TensorState]) -> list[Node]:
-    """The nodes, each LSTM without lengths of its own given those that are there. ``known`` keeps what is made."""
+    """The nodes, where an LSTM without a source of lengths gets one. ``known`` keeps the tensors made for this."""
     return [_with_lengths(node, inputs, known) for node in nodes]
 
 

@@ -6,7 +6,7 @@ import functools
 from typing import Any, NewType
 
 from mlc_torch.coverage.api import api, constants
-from mlc_torch.enums import FUNCTIONS
+from mlc_torch.enums.functions import FUNCTIONS
 from mlc_torch.objc import foundation
 from mlc_torch.objc.nsobject import NSObject
 from mlc_torch.objc.selectors import Function

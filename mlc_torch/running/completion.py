@@ -1,4 +1,4 @@
-"""Finishing a call: results into the caller's buffers, then the handler: once each, in order, hurting nobody else.
+"""Finishing a call: results go into the caller's buffers, then the handler is called: once for each call, and in their order.
 
 What a handler raises is never lost. Where the handler runs inside the call, the call raises it, once the graph is in order
 again. On the completion thread it goes to ``threading.excepthook``, and the graph's next call raises it once.

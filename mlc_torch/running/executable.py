@@ -117,7 +117,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             self._queue.raise_failure()
 
     def _take_up(self, device: MLCDevice) -> None:
-        """What was asked for "from the next compile on"."""
+        """Apply what members were told to do "from the next compile on"."""
 
     def _plan_request(self, nodes: list[Node], options: Compile, variant: Variant) -> PlanRequest:
         debugged = bool(options & Compile.debugLayers)
@@ -203,14 +203,14 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             always_plain="compiled with debugLayers or disableLayerFusion" if compiled.options & _PLAIN else None,
             use_inductor=compiled.use_inductor,
         )
-        self._results[variant] = MLCTensor._of(made.result)  # or each handler's result would be a handle of its own
+        self._results[variant] = MLCTensor._of(made.result)  # held here, so that every handler gets the same handle
         self._feeds[variant] = feeds
         self._prepare(made, nodes, variant)
         self._runs.sessions[variant] = made
         return made
 
     def _together(self, work: Work) -> Work:
-        """``work``, or where several processes share each batch, one that the others need not wait for in vain."""
+        """``work`` itself; where several processes share each batch, wrapped so that a failure does not leave them waiting."""
         return work
 
     def _ranks(self, variant: Variant) -> Ranks | None:

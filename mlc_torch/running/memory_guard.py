@@ -16,11 +16,11 @@ from mlc_torch.refusals import refuse
 from mlc_torch.seeing.table import in_bytes
 
 _VIEWS = (Reshape, Permute, Slice, Chunk, Sections)
-"""Modules whose result is their source seen another way."""
+"""Modules whose result is a view of their source, and takes no memory."""
 
 
 _SMALL = 2**24
-"""What is always there: to ask the system takes a millisecond."""
+"""In bytes. So much is assumed to be there: to ask the system takes a millisecond."""
 
 
 def check_memory(plan: Plan, optimizer: MLCOptimizer | None) -> None:

@@ -111,7 +111,7 @@ class MLCObject(NSObject):
 
     @classmethod
     def _make(cls, **fields: Any) -> Any:
-        """A new instance with these properties, past every door."""
+        """A new instance with these properties. No initializer is called and nothing is checked."""
         self = object.__new__(cls)
         for name, value in fields.items():
             self.__dict__["_" + name] = value

@@ -119,13 +119,13 @@ class MLCTensorData(MLCObject):
                 and not self._bytes.readonly
                 and not torch.is_inference_mode_enabled()
             ):
-                found = torch.from_numpy(owner)  # one step where the other way takes three
+                found = torch.from_numpy(owner)  # one call, where the way below takes three
             else:
                 if (self._element, dtype) not in FITTING:
                     check_fit(self._element, dtype, f"data for {name!r}" if name else "the data")
                 if self._shape is not None and self._shape != shape:
                     self._check_shape(dtype, shape, f"data for {name!r}" if name else "the data")
-                with torch.inference_mode(False):  # what is made inside it could never be trained
+                with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
                     found = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
             self._views[key] = found
         return found

@@ -83,10 +83,6 @@ class MLCTensorDescriptor(Descriptor):
         """Bytes of one entry of the first dimension: what one sample of a batch takes."""
         return self._nbytes // self._shape[0]
 
-    def _with_batch(self, batch: int) -> MLCTensorDescriptor:
-        """The same, with another first dimension."""
-        return self._create((batch, *self._shape[1:]), self._dataType)
-
     @declare("init?(shape: [Int])", "descriptorWithShape:")  # of the first SDKs
     @declare("init?(shape: [Int], dataType: MLCDataType)", "descriptorWithShape:dataType:")
     def _create(cls, shape, dataType=_FLOAT):

@@ -1,6 +1,6 @@
 """What a buffer says its elements are, and which tensors may read or write them.
 
-A float64 array in a float32 tensor would be read as garbage without a word. Raw bytes say nothing of what they hold, and
+A float64 array in a float32 tensor would silently be read as garbage. Raw bytes say nothing of what they hold, and
 pass.
 """
 

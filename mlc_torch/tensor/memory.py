@@ -1,4 +1,4 @@
-"""Memory that is not there is a refusal, wherever it is noticed."""
+"""Running out of memory becomes a refusal, wherever it is noticed."""
 
 from __future__ import annotations
 

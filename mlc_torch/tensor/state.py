@@ -1,7 +1,8 @@
 """What stands behind an ``MLCTensor``: its identity, its host memory and its value on a device.
 
-Graphs refer to cells, users to ``MLCTensor`` handles. A cell knows its handle only weakly, so that a compiled graph can
-tell which results somebody can still ask for, and keep only those.
+Graphs refer to these states (a variable that holds one is usually called ``cell``), programs to ``MLCTensor`` handles. A
+state knows its handle only weakly, so that a compiled graph can tell which results a program can still ask for, and keep
+only those.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ class TensorState:
 
 def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy of host memory on ``device``. The memory has been read when this returns, also where the copy is queued."""
-    with torch.inference_mode(False):  # what is made inside it could never be trained
+    with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
         if device.type != "cuda" or view.device.type != "cpu":
             return view.to(device, copy=True)
         with queueing(device):  # new pinned memory waits for the device, which a recording does not survive

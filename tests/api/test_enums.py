@@ -10,7 +10,7 @@ import pytest
 
 import mlc_torch as mlc
 from mlc_torch.coverage.api import api
-from mlc_torch.enums import FUNCTIONS
+from mlc_torch.enums.functions import FUNCTIONS
 from mlc_torch.spelling.arguments import converter
 
 ENUMS = {name: getattr(mlc, name) for name in api()["enums"] if name not in ("MLCPaddingPolicy", "MLCPoolingType")}

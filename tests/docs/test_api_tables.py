@@ -6,7 +6,7 @@ import pytest
 
 import mlc_torch
 from mlc_torch.coverage.ours import FOR_USERS
-from mlc_torch.enums import FUNCTIONS
+from mlc_torch.enums.functions import FUNCTIONS
 from tests.docs.pages import import_extensions
 
 import_extensions()

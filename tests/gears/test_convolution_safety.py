@@ -1,6 +1,6 @@
 """No convolution corrupts memory, whatever the number of threads: each number in a process of its own, which may not die.
 
-Version 4a2312b dies of it on x86 with 4 threads: oneDNN's gradient of strided 1x1 convolutions (``engine/kernels.py``).
+Version 4a2312b dies of it on x86 with 4 threads: oneDNN's gradient of strided 1x1 convolutions (``engine/layouts.py``).
 """
 
 from __future__ import annotations

@@ -34,9 +34,10 @@ from mlc_torch import (
     MLCTensor,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import kernels
+from mlc_torch.engine import kernels, layouts
 from mlc_torch.engine.depthwise import depthwise_gradients, is_depthwise
-from mlc_torch.engine.kernels import Layout, Product
+from mlc_torch.engine.kernels import Product
+from mlc_torch.engine.layouts import Layout
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.replacements import product_with_transposed_source, product_with_transposed_weight
@@ -46,6 +47,12 @@ from mlc_torch.nodes.node import Node, infer
 from mlc_torch.running.planner import PlanRequest, make_plan
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
 from tests.layers.records import tensor
+
+
+def pretend(monkeypatch, vector_code: bool) -> None:
+    """As if torch was built with vector instructions for this processor, or without."""
+    for module in (kernels, layouts):
+        monkeypatch.setattr(module, "has_vector_code", lambda: vector_code)
 
 
 class Watching(TorchDispatchMode):
@@ -65,12 +72,12 @@ class Watching(TorchDispatchMode):
 @pytest.mark.parametrize("vector_code", [True, False])
 def test_no_strided_pointwise_convolution_meets_channels_last(monkeypatch, vector_code):
     """The kernel that corrupts memory is not reached."""
-    monkeypatch.setattr(kernels, "has_vector_code", lambda: vector_code)
+    pretend(monkeypatch, vector_code)
     image = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last)
     for stride, groups, padding in itertools.product((2, 3, (1, 2)), (1, 2, 8), (0, 1)):
         module = nn.Conv2d(8, 16, 1, stride, padding, groups=groups)
         with torch.no_grad(), Watching() as watching:
-            got = kernels.convolve(module, dict(module.named_parameters()), [image])
+            got = layouts.convolve(module, dict(module.named_parameters()), [image])
         assert len(watching.seen) == 1 and not all(watching.seen[0])
         want = F.conv2d(image.double(), module.weight.double(), module.bias.double(), stride, padding, 1, groups)
         torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
@@ -85,10 +92,10 @@ def test_whatever_else_holds_convolutions_gets_contiguous_images():
             return super().forward(x)
 
     for module in (Looking(8, 4, 1, 2), nn.Sequential(Looking(8, 4, 3))):
-        assert kernels.holds_convolutions(module)
-        kernels.convolve(module, dict(module.named_parameters()), [image])
+        assert layouts.holds_convolutions(module)
+        layouts.convolve(module, dict(module.named_parameters()), [image])
     assert given == [True, True]
-    assert not kernels.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    assert not layouts.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
 
 
 @pytest.mark.parametrize(
@@ -109,12 +116,12 @@ def test_whatever_else_holds_convolutions_gets_contiguous_images():
 )
 def test_layouts(monkeypatch, module, x86, arm):
     for vector_code, want in ((True, x86), (False, arm)):
-        monkeypatch.setattr(kernels, "has_vector_code", lambda made=vector_code: made)
-        assert kernels.layout_of(module) is want
+        pretend(monkeypatch, vector_code)
+        assert layouts.layout_of(module) is want
 
 
 def test_every_rule_says_how_it_is_known():
-    tables = kernels.CONVOLUTION_LAYOUTS, kernels.PRODUCTS_BY_ACL, kernels.KERNELS_WITHOUT_VECTOR_CODE
+    tables = layouts.CONVOLUTION_LAYOUTS, kernels.PRODUCTS_BY_ACL, kernels.KERNELS_WITHOUT_VECTOR_CODE
     assert all(rule.evidence for table in tables for rule in table)
 
 
@@ -265,7 +272,7 @@ def shortcuts(options) -> tuple[list[str], list[np.ndarray]]:
 
 @pytest.mark.parametrize("vector_code", [True, False])
 def test_the_gradient_of_every_other_pixel_is_added_where_it_belongs(monkeypatch, vector_code):
-    monkeypatch.setattr(kernels, "has_vector_code", lambda: vector_code)
+    pretend(monkeypatch, vector_code)
     names, weights = shortcuts([])
     assert "slice_backward" not in names
     _, plain = shortcuts([MLCGraphCompilationOptions.debugLayers])
@@ -289,7 +296,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int, padding: int)
 @pytest.mark.parametrize("acl", [True, False])
 def test_attention_to_itself_reads_the_weights_as_they_are(monkeypatch, rows, acl):
     """Few rows are multiplied three times, many once with joined weights; a program may write the weights in between."""
-    monkeypatch.setattr(kernels, "has_vector_code", lambda: False)
+    pretend(monkeypatch, False)
     monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: acl)
     weights = [values(12, 12, low=-0.5, high=0.5, seed=s) for s in range(4)]
     biases = [values(12, seed=s) for s in range(4)]
@@ -346,7 +353,7 @@ class Pooled(TorchDispatchMode):
 @pytest.mark.parametrize("vector_code", [True, False])
 def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code):
     """A convolution over them gives contiguous images by itself."""
-    monkeypatch.setattr(kernels, "has_vector_code", lambda: vector_code)
+    pretend(monkeypatch, vector_code)
     results = []
     for options in ([], [MLCGraphCompilationOptions.debugLayers]):
         graph, x = MLCGraph(), placeholder(2, 1, 8, 8)

@@ -1,0 +1,190 @@
+"""How convolutions are laid out in memory on the CPU: contiguous, or with channels last.
+
+The rules are fixed and never timed at run time: the same program gives the same numbers. Each says how it is known. What
+could not be shown to be safe is laid out as torch does by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional as F
+
+from mlc_torch.engine.plan import Plan, Step
+from mlc_torch.layers.convolution import SameConv2d, TransposedConv2d
+from mlc_torch.layers.pooling import Pool2d
+
+
+class Layout(Enum):
+    """How a convolution is laid out while a graph is recorded; whoever runs the recording does the same."""
+
+    CONTIGUOUS = "image and weights contiguous"
+    CHANNELS_LAST = "weights with channels last, and with them the result"
+    SLICED = "channels last over every n-th pixel, in place of a stride of n"
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What the rules ask of a convolution."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    channels: int
+    vector_code: bool
+
+    @property
+    def is_strided_pointwise(self) -> bool:
+        return set(self.kernel) == {1} and set(self.stride) != {1} and set(self.padding) == {0}
+
+    @property
+    def is_dense(self) -> bool:
+        return self.groups == 1 and set(self.dilation) == {1}
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.channels
+
+
+@dataclass(frozen=True)
+class LayoutRule:
+    """Where it applies, what it says, and how that is known. The first rule that applies counts."""
+
+    applies: Callable[[Convolution], bool]
+    layout: Layout
+    evidence: str
+
+
+CONVOLUTION_LAYOUTS = (
+    LayoutRule(
+        lambda c: c.is_strided_pointwise and c.is_dense,
+        Layout.SLICED,
+        "oneDNN's gradient by the weights of a 1x1 convolution with a stride writes past its memory where the image has "
+        "channels last (uxlfoundation/oneDNN issue 6035: fewer channels than a vector holds, 16 with AVX-512, 8 with "
+        "AVX2; no overflow with stride 1 or contiguous images). Seen with torch 2.11 (oneDNN 3.10.2, jit_1x1:avx512_core) "
+        "with 3, 4, 8 and 16 threads: crashes in 13 of 56 runs of 60 steps, and wrong gradients in one; the gradient by "
+        "the image and all of 60 runs with stride 1 were sound. The same product over every n-th pixel has no stride.",
+    ),
+    LayoutRule(
+        lambda c: set(c.kernel) == {1} and set(c.stride) != {1},
+        Layout.CONTIGUOUS,
+        "The same kernel where slicing does not do (padding, groups): contiguous images take another way through oneDNN.",
+    ),
+    LayoutRule(
+        lambda c: not c.vector_code,
+        Layout.CHANNELS_LAST,
+        "ARM, torch 2.13 without vector code: all convolutions of a ResNet-20 step take 483 ms with channels last, 843 "
+        "contiguous (batch 64, 2 threads). Forward and gradient, one thread, 16 images of 32x32: two groups 22 against 58 "
+        "ms, dilation 2 18 against 42. Depthwise gradients have a rule of their own below.",
+    ),
+    LayoutRule(
+        lambda c: c.vector_code,
+        Layout.CHANNELS_LAST,
+        "x86 with AVX-512, torch 2.11, microseconds forward and gradient, contiguous against channels last, one thread: 3x3 "
+        "2222 and 1543, 5x5 5263 and 4914, four groups 2296 and 1255, dilation 2 3406 and 2747, depthwise 407 and 208; with "
+        "8 threads 631 and 390, 1622 and 1472, 762 and 452, 1006 and 833, 287 and 184. Pooling gains most: a maximum of 2x2 "
+        "1637 and 242, an average 1010 and 175. Safe: the 455 convolutions of tests/gears/convolution_grid.py lived with 1, 2, "
+        "3, 4 and 8 threads under glibc's checking allocator, where the rule of version 4a2312b dies with 3, 4 and 8.",
+    ),
+    LayoutRule(lambda c: True, Layout.CONTIGUOUS, "torch's own choice."),
+)
+
+
+def layout_of(module: nn.Conv2d) -> Layout:
+    """How the rules lay out a convolution of float32 on the CPU."""
+    padding = module.padding if isinstance(module.padding, tuple) else (-1,)
+    asked = Convolution(
+        tuple(module.kernel_size),
+        tuple(module.stride),
+        tuple(padding),
+        tuple(module.dilation),
+        module.groups,
+        module.in_channels,
+        has_vector_code(),
+    )
+    return next(rule.layout for rule in CONVOLUTION_LAYOUTS if rule.applies(asked))
+
+
+def convolve(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor], pooled: bool = False) -> Any:
+    """Call a module that has convolutions in it, laid out by the rules, with ``own`` in place of its tensors.
+
+    Only torch's own class and ours are known to compute what the rules think. In whatever else holds a convolution it
+    finds contiguous images, as it would without us: channels last are handed on from layer to layer. A result that is
+    ``pooled`` gets them even if it has none, as over images of a single channel, for which both layouts are the same.
+    """
+    made = _convolved(module, own, sources)
+    if pooled and isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32:
+        return made.contiguous(memory_format=torch.channels_last)
+    return made
+
+
+def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor]) -> Any:
+    layout = Layout.CONTIGUOUS
+    if type(module) in (nn.Conv2d, SameConv2d) and own["weight"].dtype == torch.float32:
+        layout = layout_of(module)  # type: ignore[arg-type]
+    if layout is Layout.CONTIGUOUS:
+        sources = [s.contiguous() for s in sources]
+    else:
+        own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
+    if layout is Layout.SLICED:
+        down, right = module.stride  # type: ignore[misc]
+        return F.conv2d(_Image.apply(sources[0])[:, :, ::down, ::right], own["weight"], own.get("bias"))
+    # Every holder of a tensor is named in ``own``, once: torch's own search for ties would swap a module that stands at
+    # two places twice, and leave the stand-in behind.
+    return functional_call(module, own, tuple(sources), tie_weights=False)
+
+
+def before_pooling(plan: Plan) -> frozenset[Step]:
+    """The convolutions whose result goes into a pooling layer, at once or behind layers that keep its shape.
+
+    Pooling over channels last is so much faster that laying the image out for it pays. LeNet's first, 64 images of 16
+    channels and 28x28, on a Neoverse-N1, one thread, milliseconds contiguous and so: forward 6.6 and 1.1, gradient 2.5 and
+    .6; laying it out .8. (On x86 pooling gains as much, see the layouts above; not measured again there.)
+    """
+    pooled: set[int] = set()
+    found = []
+    for step in reversed(plan.steps):
+        if isinstance(step.module, _POOLING):
+            pooled.update(step.sources)
+        elif len(step.results) == 1 and step.results[0] in pooled:
+            if holds_convolutions(step.module):
+                found.append(step)
+            elif len({plan.cells[slot].shape for slot in (*step.sources, *step.results)}) == 1:
+                pooled.update(step.sources)
+    return frozenset(found)
+
+
+_POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
+
+
+class _Image(torch.autograd.Function):
+    """An image as it is. Its gradient lies as it does: that of a slice is contiguous, and all before it would follow."""
+
+    @staticmethod
+    def forward(ctx, image):
+        last = image.is_contiguous(memory_format=torch.channels_last) and not image.is_contiguous()
+        ctx.format = torch.channels_last if last else torch.contiguous_format
+        return image.view_as(image)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.contiguous(memory_format=ctx.format)
+
+
+def holds_convolutions(module: nn.Module) -> bool:
+    return any(isinstance(part, (nn.modules.conv._ConvNd, TransposedConv2d)) for part in module.modules())
+
+
+@functools.cache
+def has_vector_code() -> bool:
+    """Whether torch was built with vector instructions for this processor."""
+    return torch.backends.cpu.get_cpu_capability() != "DEFAULT"

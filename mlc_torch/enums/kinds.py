@@ -1,0 +1,238 @@
+"""What the framework's enumerations are made of: plain ones, ones whose cases carry values, sets of options."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any, ClassVar, TypeVar
+
+from mlc_torch.enums.descriptions import DEBUG_DESCRIPTIONS
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import CLASSES
+from mlc_torch.spelling.arguments import describe, to_int
+from mlc_torch.spelling.closest import hint, hint_or_all, near_miss
+
+_MISSING: Any = object()
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _EnumType(enum.EnumType):
+    """Adds Swift's ``init(rawValue:)``, which is failable for enumerations: ``MLCDataType(rawValue=99)`` is ``None``.
+
+    A set of options is also made from a list, or from nothing.
+    """
+
+    def __call__(cls: Any, value: Any = _MISSING, *args: Any, rawValue: Any = _MISSING, **kw: Any) -> Any:
+        options = issubclass(cls, enum.Flag)
+        if rawValue is not _MISSING:
+            raw = whole_number(f"{cls.__name__}: argument 'rawValue'", rawValue)
+            return super().__call__(raw) if options else cls._value2member_map_.get(raw)
+        if options and (value is _MISSING or isinstance(value, (list, tuple, set, frozenset))):
+            return cls._coerce([] if value is _MISSING else value)
+        if value is _MISSING:
+            raise TypeError(f"{cls.__name__}() does not exist. There is:\n  {cls.__name__}(rawValue=)")
+        return super().__call__(value, *args, **kw)
+
+    def __init__(cls: Any, *args: Any, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        type.__setattr__(cls, "_made", True)  # all cases are there
+
+    def __getattr__(cls: Any, name: str) -> Any:
+        """Only what is no case comes here (and on Python 3.11 also a case)."""
+        found = cls.__dict__.get("_member_map_", {}).get(name)
+        if found is None:
+            raise AttributeError(f"{cls.__name__} has no case {name!r}{_hint(cls, name)}")
+        return found
+
+    def __setattr__(cls: Any, name: str, value: Any) -> None:
+        if name[0] != "_" and cls.__dict__.get("_made") and not hasattr(cls, name):
+            raise AttributeError(f"{cls.__name__} has no case {name!r} to be set{_hint(cls, name)}")
+        super().__setattr__(name, value)
+
+
+def _hint(cls: Any, name: str) -> str:
+    return hint_or_all(name, cls.__dict__.get("_member_map_", ()))
+
+
+def _expected(cls: Any, cases: Sequence[str], value: Any) -> TypeError:
+    """What was expected where a value is no case: the case of that name where one is, as for ``"float32"``."""
+    if hasattr(value, "example"):  # a case that carries values, without them
+        return TypeError(value.example)
+    name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
+    meant = near_miss(name, cases)
+    listed = f"{cls.__name__} ({', '.join(cases)})" if isinstance(value, str) else cls.__name__
+    return TypeError(f"{cls.__name__}.{meant}" if meant is not None else listed)
+
+
+class _Fixed:
+    """A case takes no names that the enumeration has not."""
+
+    __slots__ = ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name[0] != "_":
+            cls = type(self)
+            known = [n for n in dir(cls) if not n.startswith("_") and n not in cls.__dict__["_member_map_"]]
+            raise AttributeError(f"{self!r} has no property {name!r} that can be set{hint(name, known)}")
+        object.__setattr__(self, name, value)
+
+
+def whole_number(who: str, value: Any) -> int:
+    try:
+        return to_int(value)
+    except TypeError as expected:
+        raise TypeError(f"{who} expects {expected}, got {describe(value)}") from None
+
+
+class MLCEnum(_Fixed, enum.IntEnum, metaclass=_EnumType):
+    """An enumeration of the framework. Members compare equal to their raw values, as Objective-C's constants do."""
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        CLASSES.setdefault(cls.__name__, cls)
+
+    @property
+    def rawValue(self) -> int:
+        """The number that stands for this case in the framework."""
+        return int(self)
+
+    @classmethod
+    def _coerce(cls, value: Any) -> MLCEnum:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (enum.Enum, bool)) or not isinstance(value, Integral):
+            raise _expected(cls, list(cls.__members__), value)
+        if value not in cls._value2member_map_:
+            refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
+        return cls(int(value))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+
+
+class DescribedEnum(MLCEnum):
+    """An enumeration whose cases have a ``debugDescription``."""
+
+    @property
+    def debugDescription(self) -> str:
+        """The framework's own words for this case."""
+        return DEBUG_DESCRIPTIONS[type(self).__name__][int(self)]
+
+
+def labelled(example: str, required: Sequence[str] = (), optional: Sequence[str] = ()) -> Callable[[F], F]:
+    """Marks a case that takes values by their labels: a call without them is told how it is written."""
+
+    def mark(function: F) -> F:
+        @functools.wraps(function)
+        def call(owner: Any, *unlabelled: Any, **labels: Any) -> Any:
+            if unlabelled or not {*required} <= labels.keys() <= {*required, *optional}:
+                raise TypeError(f"{example.partition('(')[0]} takes its values by their labels: {example}")
+            return function(owner, **labels)
+
+        call.__dict__["example"] = example
+        return call  # type: ignore[return-value]
+
+    return mark
+
+
+class _PayloadType(type):
+    def __getattr__(cls: Any, name: str) -> Any:
+        cases = cls.__dict__.get("cases", {}).values()
+        raise AttributeError(f"{cls.__name__} has no case {name!r}{hint_or_all(name, cases)}")
+
+
+class PayloadEnum(metaclass=_PayloadType):
+    """A Swift enumeration whose cases carry values. Objective-C sees the raw value and passes the rest beside it."""
+
+    cases: ClassVar[dict[int, str]]
+    rawValue: int
+    payload: Any
+    __slots__ = ("payload", "rawValue")
+
+    def __init__(self, raw: int, payload: Any = None) -> None:
+        if raw not in self.cases:
+            raise ValueError(f"{raw} is not a valid {type(self).__name__}")
+        object.__setattr__(self, "rawValue", raw)
+        object.__setattr__(self, "payload", payload)
+
+    def __init_subclass__(cls) -> None:
+        CLASSES.setdefault(cls.__name__, cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is immutable")
+
+    @property
+    def name(self) -> str:
+        return self.cases[self.rawValue]
+
+    @property
+    def debugDescription(self) -> str:
+        """The framework's own words for this case."""
+        return DEBUG_DESCRIPTIONS[type(self).__name__][self.rawValue]
+
+    @classmethod
+    def _coerce(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral):
+            raise _expected(cls, list(cls.cases.values()), value)
+        if value not in cls.cases:
+            refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cls.cases.items())}")
+        return cls(int(value))
+
+    def __int__(self) -> int:
+        return self.rawValue
+
+    __index__ = __int__
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, type(self)):
+            return (self.rawValue, self.payload) == (other.rawValue, other.payload)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.rawValue, self.payload))
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.rawValue, self.payload)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+
+class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP):
+    """A set of options. Where one is expected, a member, ``[]`` or a list of members serves, as in Swift."""
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        CLASSES.setdefault(cls.__name__, cls)
+
+    @property
+    def rawValue(self) -> int:
+        """The number that stands for this case in the framework."""
+        return int(self)
+
+    @classmethod
+    def _coerce(cls, value: Any) -> MLCOptionSet:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            combined = 0
+            for option in value:
+                combined |= (option if type(option) is cls else cls._coerce(option))._value_
+            found: Any = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
+            return found if found is not None else cls(combined)
+        if isinstance(value, str):
+            raise _expected(cls, list(cls.__members__), value)
+        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral) or value < 0:
+            raise TypeError(f"{cls.__name__} (an option, or a list of options)")
+        return cls(int(value))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}([{', '.join(m.name or '' for m in self)}])"
+
+    __str__ = __repr__
