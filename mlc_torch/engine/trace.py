@@ -23,8 +23,8 @@ from mlc_torch.engine.layouts import before_pooling, convolve, holds_convolution
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
+from mlc_torch.engine.undo import way_back
 from mlc_torch.layers.noise import Noise
-from mlc_torch.torch_private import ambience, restore_ambience
 
 
 class NotRecordable(Exception):
@@ -70,30 +70,6 @@ def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mo
     except BaseException:
         go_back()
         raise
-
-
-def way_back(plan: Plan, training: set_training) -> Callable[[], None]:
-    """What puts everything back that a recording changes for its time.
-
-    Its blocks do that too, but a Ctrl-C, or what a program's signal handler raises, may strike between a block and the
-    ``__exit__`` that ends it. And who called may go on, content with less than a recording.
-    """
-    before = ambience()
-    modules = [m for root in plan.modules for m in root.modules()]
-    held: list[tuple[dict[str, Any], dict[str, Any]]] = []
-    for m in modules:
-        held += [(m._parameters, dict(m._parameters)), (m._buffers, dict(m._buffers))]
-
-    def go_back() -> None:
-        restore_ambience(before)
-        for tensors, own in held:
-            tensors.update(own)  # torch's functional_call may have left its stand-ins there
-        for step in plan.steps:
-            for noise in step.noises:
-                noise.release()
-        training.__exit__()
-
-    return go_back
 
 
 def _recorded(

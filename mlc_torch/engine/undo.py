@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.plain import set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.noise import Noise
-from mlc_torch.torch_private import copy_all
+from mlc_torch.torch_private import ambience, copy_all, restore_ambience
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 """Random streams, and where they stood."""
@@ -102,3 +103,27 @@ def _put_back(buffers: Sequence[torch.Tensor], kept: Sequence[torch.Tensor], noi
             buffer.copy_(old)
     for stream, state in noise:
         stream.set_state(state)
+
+
+def way_back(plan: Plan, training: set_training) -> Callable[[], None]:
+    """What puts everything back that a recording changes for its time.
+
+    Its blocks do that too, but a Ctrl-C, or what a program's signal handler raises, may strike between a block and the
+    ``__exit__`` that ends it. And who called may go on, content with less than a recording.
+    """
+    before = ambience()
+    modules = [m for root in plan.modules for m in root.modules()]
+    held: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    for m in modules:
+        held += [(m._parameters, dict(m._parameters)), (m._buffers, dict(m._buffers))]
+
+    def go_back() -> None:
+        restore_ambience(before)
+        for tensors, own in held:
+            tensors.update(own)  # torch's functional_call may have left its stand-ins there
+        for step in plan.steps:
+            for noise in step.noises:
+                noise.release()
+        training.__exit__()
+
+    return go_back
