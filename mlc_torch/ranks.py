@@ -201,7 +201,8 @@ class Ranks:
                     break
                 time.sleep(0.05)
             said = {rank: self._notes.get(key).decode() for rank, key in keys.items() if self._notes.check([key])}
-            return ", ".join(f"rank {rank} {what}" for rank, what in said.items())
+            # Who waited for the same call as this rank did not keep it waiting.
+            return ", ".join(f"rank {n} {what}" for n, what in said.items() if what != f"{_WAITED} {self.doing}")
         return ""
 
 
@@ -235,10 +236,10 @@ def _lost(who: str, error: Exception, others: str = "") -> RanksLost:
     why = str(error).strip().partition("\n")[0].partition(" This is typically")[0]
     why = re.sub(r"^\[[^]]*\] ", "", why)  # the line of gloo's source
     remedy = "start again from the last checkpoint"
-    if _WAITED in others:
-        remedy = f"make the same calls in the same order on all ranks, and {remedy}"
-    elif _ENDED in others:
+    if _ENDED in others:
         remedy = f"look at its output, give all ranks the same number of batches, and {remedy}"
+    elif _WAITED in others:
+        remedy = f"make the same calls in the same order on all ranks, and {remedy}"
     return RanksLost(f"{who}: {others or 'another process is gone or too late'} ({why}); {remedy}")
 
 

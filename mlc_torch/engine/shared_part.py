@@ -117,5 +117,5 @@ def _number(tensors: Sequence[torch.Tensor]) -> float:
         if tensor.is_cpu and tensor.numel():
             flat = tensor.detach().reshape(-1)
             some = flat[:: -(-flat.numel() // _LOOKED_AT)].contiguous()
-            found = zlib.crc32(some.view(torch.uint8).numpy().data, found)  # NumPy does not know all types
+            found = zlib.crc32(some.view(torch.uint8).numpy().tobytes(), found)  # NumPy does not know all types
     return float(found >> 8)
