@@ -265,4 +265,8 @@ def _arguments(parameters: tuple[Parameter, ...], first: list[str], tables: _Tab
     plain = [p for p in parameters if p.label == "_"]
     labelled = [p for p in parameters if p.label != "_"]
     values = [*first, *(to_python(p.type, _name(p.name)) for p in [*plain, *labelled])]
-    return f"({', '.join(values)})", len(first) + len(plain), tables.label_tuple([p.label for p in labelled])
+    names = [p.label for p in labelled]
+    labels = tables.label_tuple(names)
+    if labelled and labelled[-1].type == "MLCGraphCompletionHandler?":  # Python has the same default, nil, for these
+        labels = f"{_name(labelled[-1].name)} == nil ? {tables.label_tuple(names[:-1])} : {labels}"
+    return f"({', '.join(values)})", len(first) + len(plain), labels

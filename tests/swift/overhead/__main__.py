@@ -1,54 +1,84 @@
 """``python -m tests.swift.overhead``: calls from Swift against the same calls from Python, and a second ``swift run``.
 
-Both programs run in turn; each line has the medians, the median of the ratios of the pairs, and their spread.
+Both programs live at the same time and are asked in turn, so that whatever else the machine does meets both alike; a few
+pairs of processes one after the other, since a process keeps the luck of its addresses. Each line has the medians, the
+median of the ratios of the rounds, and between which two nine of ten ratios lie.
 """
 
 from __future__ import annotations
 
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from tests.swift.toolbox import command, environment, host
 
 HERE = Path(__file__).parent
-RUNS = 15
+NAMES = ("number", "shape", "execute", "step")
+PAIRS, ROUNDS, STARTS = 5, 15, 15
 
 
-def measured(words: list[str]) -> dict[str, float]:
-    done = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
-    return {name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())}
+class Program:
+    def __init__(self, words: list[str]) -> None:
+        self.running = subprocess.Popen(
+            words, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def __call__(self, name: str) -> float:
+        assert self.running.stdin is not None and self.running.stdout is not None
+        self.running.stdin.write(f"{name}\n")
+        return float(self.running.stdout.readline())
+
+    def end(self) -> None:
+        self.running.communicate()
 
 
-def quick(words: list[str]) -> float:
+def asked(swift: Program, python: Program) -> dict[str, list[tuple[float, float]]]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for name in NAMES:
+        for number in range(ROUNDS + 2):
+            first, second = (swift, python) if number % 2 else (python, swift)
+            times = {first: first(name), second: second(name)}
+            if number >= 2:  # before that, both warm up
+                found.setdefault(name, []).append((times[swift], times[python]))
+    return found
+
+
+def started(words: list[str]) -> float:
     """Start to exit, in milliseconds of wall time."""
     start = time.perf_counter()
     subprocess.run(words, env=environment(), capture_output=True, check=True)
     return 1e3 * (time.perf_counter() - start)
 
 
-def compared(name: str, swift: list[float], python: list[float], unit: str) -> None:
-    ratios = sorted(a / b for a, b in zip(swift, python, strict=True))
-    more = statistics.median(a - b for a, b in zip(swift, python, strict=True))
+def compared(name: str, times: list[tuple[float, float]], unit: str) -> None:
+    swift, python = (statistics.median(side) for side in zip(*times, strict=True))
+    ratios = sorted(a / b for a, b in times)
+    low, high = ratios[len(ratios) // 20], ratios[-1 - len(ratios) // 20]
+    more = statistics.median(a - b for a, b in times)
     print(
-        f"{name:12} Swift {statistics.median(swift):9.3f} {unit}  Python {statistics.median(python):9.3f} {unit}"
-        f"  ratio {statistics.median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})  difference {more:+.3f} {unit}"
+        f"{name:12} Swift {swift:9.3f} {unit}  Python {python:9.3f} {unit}"
+        f"  ratio {statistics.median(ratios):.3f} ({low:.3f} to {high:.3f}, {len(times)} rounds)  difference {more:+.3f} {unit}"
     )
 
 
-def main(runs: int) -> None:
-    swift, python = command("run", "-O", HERE / "program.swift"), [*host(), str(HERE / "program.py")]
-    measured(swift)
-    pairs = [(measured(swift), measured(python)) for _ in range(runs)]
-    for name in pairs[0][0]:
-        compared(name, [a[name] for a, _ in pairs], [b[name] for _, b in pairs], "us")
-    starts = [command("run", HERE / "start.swift"), [*host(), str(HERE / "start.py")]]
-    quick(starts[0])
-    times = [(quick(starts[0]), quick(starts[1])) for _ in range(runs)]
-    compared("second run", [a for a, _ in times], [b for _, b in times], "ms")
+def main() -> None:
+    program = command("run", "-O", HERE / "program.swift"), [*host(), str(HERE / "program.py")]
+    subprocess.run(program[0], env=environment(), stdin=subprocess.DEVNULL, check=True)  # compiles it
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
+    for _ in range(PAIRS):
+        pair = [Program(words) for words in program]
+        for name, times in asked(*pair).items():
+            found[name] += times
+        for one in pair:
+            one.end()
+    for name, times in found.items():
+        compared(name, times, "us")
+    start = command("run", HERE / "start.swift"), [*host(), str(HERE / "start.py")]
+    started(start[0])
+    compared("second run", [(started(start[0]), started(start[1])) for _ in range(STARTS)], "ms")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else RUNS)
+    main()
