@@ -17,7 +17,7 @@ from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, noise_states
 from mlc_torch.engine.updater import Updater, UpdateRule
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor.state import TensorState, changes
 
 _INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
@@ -201,7 +201,11 @@ class Session:
         if mode is Mode.train:
             self.gradient(injected)
             if self.updater is not None:
-                self.update()
+                try:
+                    self.update()
+                except MLCRefusal:  # of a torch optimizer that holds other parameters, for example
+                    self.fail()
+                    raise
 
     def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
         """``whole``: the feeds have the declared shapes."""
@@ -230,7 +234,11 @@ class Session:
             self._undo.keep(self._noise_states(), self._step())
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
-        self.values = gear.forward(feeds, constants)
+        try:
+            self.values = gear.forward(feeds, constants)
+        except MLCRefusal:  # a module of the program may refuse, when those before it have moved their statistics
+            self.fail()
+            raise
         if whole and self.fitting is not gear:
             self._look_at_shapes(gear)
         if mode is _TRAIN:
@@ -246,7 +254,11 @@ class Session:
         assert self.gear is not None
         if injected:
             self._injected = injected = [g.contiguous() for g in injected]
-        self.gradients, self.wanted = self.gear.gradient(injected)
+        try:
+            self.gradients, self.wanted = self.gear.gradient(injected)
+        except MLCRefusal:  # a hook of the program may refuse
+            self.fail()
+            raise
         self.phase = Phase.gradient
 
     def update(self) -> None:

@@ -1,4 +1,7 @@
-"""Handlers that fail: what they raise comes out of the call, the step was made, and the next one is the twin's."""
+"""Handlers that fail: what they raise comes out of the call, the step was made, and the next one is the twin's.
+
+And a program's own modules and optimizers that refuse in the middle of a step: it was not made.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
+import torch
 
 import mlc_torch as mlc
+from mlc_torch.interop import TorchLayer, TorchOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
-from tests.disturbance.subjects import NETWORKS, Pair, Subject, normalized
+from tests.disturbance.subjects import BATCH, NETWORKS, RULES, Pair, Subject, normalized
+from tests.interop.programs import dense, empty, normalization
 
 
 class Own(Exception):
@@ -114,3 +120,50 @@ def test_of_a_refused_call(strict, handler, error):
         assert isinstance(raised.value.__cause__, MLCRefusal) and "batchSize is 99" in str(raised.value.__cause__)
     pair.others_can_call()
     pair.together()
+
+
+class Refusing(torch.nn.Module):
+    """Passes everything on, until it is told to refuse."""
+
+    refuses = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.refuses:
+            refuse("the program's own refusal")
+        return x * 1.0
+
+
+def with_a_module(module: Refusing, optimizer: str = "Adam") -> Subject:
+    """The module stands behind a normalization, whose statistics have moved when it refuses."""
+    x, graph, norm, head = empty(BATCH, 5, 1, 1), mlc.MLCGraph(), normalization(5), dense(5, 2, "head", 1)
+    y = graph.node(TorchLayer(module), source=graph.node(norm, source=x))
+    y = graph.node(head, source=graph.reshape(shape=[BATCH, 5], source=y))
+    trained, plain = [head.weights, head.biases, norm.gamma, norm.beta], [mlc.MLCGraphCompilationOptions.debugLayers]
+    return Subject(graph, x, y, RULES[optimizer](graph), trained, [norm.mean, norm.variance], options=plain)
+
+
+@pytest.mark.parametrize("call", [Subject.execute, Subject.short], ids=["whole", "short"])
+def test_a_module_that_refuses_in_the_middle(call):
+    module = Refusing()
+    pair = Pair(lambda: with_a_module(module))
+    module.refuses = True
+    before, moved = pair.subject.learned(), pair.subject.moved()
+    assert call(pair.subject, pair.step) is False and "own refusal" in str(mlc.last_refusal())
+    module.refuses = False
+    assert pair.subject.learned() == before and all(map(torch.equal, pair.subject.moved(), moved))
+    pair.together(call)
+
+
+def test_an_optimizer_that_refuses_in_the_middle():
+    """It holds none of the graph's parameters, which is seen only when it is to update them."""
+    pair = Pair(normalized)
+    stranger = TorchOptimizer(torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1))
+    own, moved = pair.subject.rule, pair.subject.moved()
+    for rule, answer in ((stranger, False), (own, True)):
+        assert pair.subject.training.compileOptimizer(rule)
+        if rule is own:
+            assert pair.twin.training.compileOptimizer(pair.twin.rule)
+        assert all(map(torch.equal, pair.subject.moved(), moved))
+        assert pair.subject.execute(pair.step) is answer
+    assert pair.twin.execute(pair.step)
+    assert all(map(torch.equal, pair.subject.moved(), pair.twin.moved()))
