@@ -70,8 +70,8 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
     return value.detach().to("cpu", cell.dtype).contiguous()
 
 
-class Taker:
-    """Gives what ``execute`` takes of a batch. It is made once for many batches, since each has little time."""
+class BatchReader:
+    """Turns a batch into what ``execute`` takes. Made once for many batches, so that each takes little time."""
 
     def __init__(
         self, declared: Sequence[tuple[str, Mapping[str, TensorState]]], full: int, axes: Mapping[int, int | None]
@@ -82,7 +82,7 @@ class Taker:
 
     def __call__(self, batch: Any) -> Given:
         if type(batch) in (tuple, list) and len(batch) == 2:
-            # A whole batch of one input and one label, as most programs have it. It is known to fit: nobody asks again.
+            # One input and one label of the declared shapes, as in most programs: they fit, and nothing else is checked.
             first, second = batch
             if type(first) is type(second) is MLCTensorData and self.is_pair:
                 return {self.inputs.name: first}, {self.labels.name: second}, None, self.full or 1, self.full

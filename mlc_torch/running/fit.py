@@ -17,7 +17,7 @@ import torch
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import batch_axes
 from mlc_torch.refusals import MLCRefusal, strict, strictness
-from mlc_torch.running.batches import EXAMPLE, Taker, mean_of, once
+from mlc_torch.running.batches import EXAMPLE, BatchReader, mean_of, once
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the two from here
 from mlc_torch.running.batches import Values as Values
 from mlc_torch.running.history import Epoch, History
@@ -36,8 +36,8 @@ _SHOWN_EVERY = 0.1
 """Seconds between two changes of the loss beside a progress bar: writing it costs more than a small step."""
 
 
-def _told_how(example: str) -> Callable[[F], F]:
-    """A call with other arguments than there are is told how it is written."""
+def _shows_usage(example: str) -> Callable[[F], F]:
+    """Decorator: a call with arguments that do not exist raises a ``TypeError`` that shows how the method is called."""
 
     def mark(function: F) -> F:
         signature = inspect.signature(function)
@@ -98,7 +98,7 @@ class FittingGraph:
             raise ValueError(f"{where} has no batches")
         return total / samples
 
-    @_told_how("training.fit([(x1, y1), (x2, y2)], epochs=10)")
+    @_shows_usage("training.fit([(x1, y1), (x2, y2)], epochs=10)")
     def fit(
         self,
         batches: Batches,
@@ -192,11 +192,11 @@ class FittingGraph:
     def _losses(self, batches: Iterable[Any], options: Run, where: str = "") -> Iterator[tuple[float, int]]:
         """The loss and the number of samples of each batch; an error says which batch it was.
 
-        All of it stands in this one loop: between two runs of a small network, a few calls of functions count.
+        All of it is written in one loop: beside a run of a small network, even a few function calls take noticeable time.
         """
         runs, execute, loss = self._runs, self.execute, math.nan
 
-        def hear(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
+        def keep_loss(result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
             nonlocal loss
             if result is not None:
                 value: Any = result._cell.value
@@ -204,7 +204,7 @@ class FittingGraph:
 
         for number, batch in enumerate(batches, 1):
             try:
-                inputs, labels, weights, count, size = (runs.taker or self._new_taker())(batch)
+                inputs, labels, weights, count, size = (runs.batch_reader or self._new_batch_reader())(batch)
                 token = strictness.set(True)  # a refusal is raised, and needs no line in the log
                 try:
                     execute(
@@ -213,7 +213,7 @@ class FittingGraph:
                         lossLabelWeightsData=weights,
                         batchSize=size,
                         options=options,
-                        completionHandler=hear,
+                        completionHandler=keep_loss,
                     )
                 finally:
                     strictness.reset(token)
@@ -223,14 +223,14 @@ class FittingGraph:
                 raise
             yield loss, count
 
-    def _new_taker(self) -> Taker:
-        """As long as nothing is declared or added, one serves all batches."""
+    def _new_batch_reader(self) -> BatchReader:
+        """Make the reader of batches; it is kept until something is declared or added."""
         if self._compiled is None:
             raise MLCRefusal("the graph is not compiled; call compile(options:device:) first", type(self).__name__)
-        taker = self._runs.taker = Taker(
+        batch_reader = self._runs.batch_reader = BatchReader(
             self._declared.fed(), self._declared_batch(), batch_axes(self._planned_nodes())
         )
-        return taker
+        return batch_reader
 
     def _warn_of_no_optimizer(self) -> None:
         warn_once(
@@ -262,7 +262,7 @@ class FittingGraph:
 
     def _gradients_of(self, batch: Any) -> tuple[float, int]:
         """Forward and gradient of a batch, without the update."""
-        *parts, count, size = (self._runs.taker or self._new_taker())(batch)
+        *parts, count, size = (self._runs.batch_reader or self._new_batch_reader())(batch)
         data = {name: value for part in parts for name, value in (part or {}).items()}
         kinds = (self._declared.inputs, self._declared.labels, self._declared.label_weights)
         tensors = {name: MLCTensor._of(cell) for cells in kinds for name, cell in cells.items() if name in data}
@@ -288,7 +288,7 @@ def _done(call: Callable[..., bool], **given: Any) -> Any:
 
 
 def _check_batches(name: str, given: Any) -> None:
-    """The mistakes that would be told of late or in Python's own words: arrays, one pair, or nothing to loop over."""
+    """Raise early, and in words of ours, for what cannot be batches: arrays, a single pair, nothing to loop over."""
     arrays = (np.ndarray, torch.Tensor, MLCTensor, MLCTensorData)
     if isinstance(given, (str, bytes, Mapping, *arrays)) or not (isinstance(given, Iterable) or callable(given)):
         came = describe(given)

@@ -18,7 +18,7 @@ from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
 if TYPE_CHECKING:
     from mlc_torch.engine.shared_session import SharedSession
-    from mlc_torch.running.batches import Taker
+    from mlc_torch.running.batches import BatchReader
 
 Tensors = dict[str, TensorState]
 Results = tuple[TensorState, ...]
@@ -112,10 +112,10 @@ class Runs:
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
-    taker: Taker | None = None
+    batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
     def forget(self) -> None:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
-        self.samples = self.taker = None
+        self.samples = self.batch_reader = None

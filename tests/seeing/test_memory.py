@@ -63,7 +63,10 @@ def test_what_each_purpose_takes(before):
     graph = training(built)
     step(graph, built)
     parameters = 4 * (12 * 16 + 16 + 16 * 3 + 3)
-    assert graph.memory().bytes == {
+    taken = dict(graph.memory().bytes)
+    # The gradient of the mean is the same in every step; a gear may keep it.
+    assert taken.pop("workspace") in (0, 4 * 8 * 3)
+    assert taken == {
         "parameters": parameters,
         "statistics": 0,
         "optimizer state": 2 * parameters,  # Adam keeps two tensors for each parameter
@@ -71,7 +74,6 @@ def test_what_each_purpose_takes(before):
         "inputs": 0,  # data given to execute stays the caller's
         "gradients": parameters,
         "results": 4 * (8 * 3 + 1),  # the scores, which the test holds, and the loss
-        "workspace": 0,
     }
 
 
