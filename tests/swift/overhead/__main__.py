@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.swift.toolbox import command, environment, host
 
 HERE = Path(__file__).parent
-NAMES = ("number", "shape", "execute", "step")
+NAMES = ("number", "shape", "execute", "with literal", "step")
+"""Of the two that execute one layer, the second makes its dictionary each time, which Swift's own library takes longer for."""
 PAIRS, ROUNDS, STARTS = 5, 15, 15
 
 
