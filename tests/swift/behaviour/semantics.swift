@@ -175,7 +175,7 @@ func handlers(_ inference: MLCInferenceGraph, _ data: MLCTensorData) {
     check("a handler", seen == [0, 2, 0, 4])
     check("its closure is freed", Canary.alive == 0)
     inference.execute(inputsData: ["wrong": data], batchSize: 0) { result, error, _ in failure = result == nil ? error : nil }
-    check("a handler's error", failure?.localizedDescription.contains("no data for the input 'x'") == true)
+    check("a handler's error", failure?.localizedDescription.contains("'wrong'") == true)
     var nested = false
     inference.execute(inputsData: ["x": data], batchSize: 0) { _, _, _ in
         nested = inference.execute(inputsData: ["x": data], batchSize: 0, options: [.synchronous])
@@ -190,7 +190,7 @@ func asynchronous(_ inference: MLCInferenceGraph, _ data: MLCTensorData) async t
         try await inference.execute(inputsData: ["wrong": data], batchSize: 0)
         check("an async form throws", false)
     } catch {
-        check("an async form throws", error.localizedDescription.contains("no data for the input 'x'"))
+        check("an async form throws", error.localizedDescription.contains("'wrong'"))
     }
 }
 
