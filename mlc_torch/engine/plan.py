@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.noise import Noise
+from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
 
 Hook = Callable[[torch.Tensor], torch.Tensor | None]
@@ -68,6 +69,17 @@ class Plan:
     @property
     def constants(self) -> tuple[TensorState, ...]:
         return self.cells[self.fed_count : self.fed_count + self.constant_count]
+
+    def constant_values(self) -> list[torch.Tensor]:
+        """What the constants hold now; refused where a linked graph has not computed one yet."""
+        values = []
+        for cell in self.constants:
+            if cell.value is None:
+                refuse(
+                    f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first"
+                )
+            values.append(cell.value.contiguous())
+        return values
 
     @cached_property
     def slots(self) -> dict[int, int]:

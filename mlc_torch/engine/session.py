@@ -17,7 +17,6 @@ from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, noise_states
 from mlc_torch.engine.updater import Updater, UpdateRule
-from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor.state import TensorState, changes
 
 _INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
@@ -124,14 +123,7 @@ class Session:
         return True
 
     def constants(self) -> list[torch.Tensor]:
-        values = []
-        for cell in self.plan.constants:
-            if cell.value is None:
-                refuse(
-                    f"tensor {cell.label!r} has no value yet; run executeForward of the graph that computes it first"
-                )
-            values.append(cell.value.contiguous())
-        return values
+        return self.plan.constant_values()
 
     # Choosing a gear
 
@@ -203,7 +195,7 @@ class Session:
             if self.updater is not None:
                 try:
                     self.update()
-                except MLCRefusal:  # of a torch optimizer that holds other parameters, for example
+                except Exception:  # of a torch optimizer that holds other parameters, for example
                     self.fail()
                     raise
 
@@ -236,7 +228,7 @@ class Session:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
         try:
             self.values = gear.forward(feeds, constants)
-        except MLCRefusal:  # a module of the program may refuse, when those before it have moved their statistics
+        except Exception:  # a module of the program may refuse, when those before it have moved their statistics
             self.fail()
             raise
         if whole and self.fitting is not gear:
@@ -256,7 +248,7 @@ class Session:
             self._injected = injected = [g.contiguous() for g in injected]
         try:
             self.gradients, self.wanted = self.gear.gradient(injected)
-        except MLCRefusal:  # a hook of the program may refuse
+        except Exception:  # a hook of the program may refuse
             self.fail()
             raise
         self.phase = Phase.gradient
