@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -139,8 +140,19 @@ def test_every_rule_says_how_it_is_known():
 def test_products_by_rows_and_threads(monkeypatch, product, want):
     monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
     monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: product.threads)
+    monkeypatch.setattr(kernels, "threads_of_acl", lambda: 1)
     assert kernels.product_of(product.rows, product.depth, product.columns, torch.float32) is want
     assert kernels.product_of(product.rows, product.depth, product.columns, torch.float64) is None
+
+
+@pytest.mark.parametrize(("setting", "want"), [("3", 3), ("4,2", 4), ("", os.cpu_count()), ("many", os.cpu_count())])
+def test_set_num_threads_does_not_reach_the_arm_compute_library(monkeypatch, setting, want):
+    monkeypatch.setenv("OMP_NUM_THREADS", setting)
+    assert kernels.threads_of_acl.__wrapped__() == want
+    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
+    monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(kernels, "threads_of_acl", lambda: 2)
+    assert kernels.product_of(4096, 784, 128, torch.float32) is None
 
 
 @pytest.mark.parametrize("way", [product_with_transposed_weight, product_with_transposed_source])
