@@ -199,10 +199,18 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
+def _start_with(threads: int, arguments: list[str] | None) -> None:
+    """Start anew where OpenMP was not told so: the Arm Compute Library asks it once, and ``set_num_threads`` comes too late."""
+    if arguments is None and os.environ.get("OMP_NUM_THREADS") != str(threads):
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+        os.execv(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]])
+
+
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parsed(arguments)
     device = torch.device(options.device)
     if options.threads:
+        _start_with(options.threads, arguments)
         torch.set_num_threads(options.threads)
     if options.alone:
         torch.use_deterministic_algorithms(True)
