@@ -139,25 +139,30 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
     They are contiguous, since a gear is made for that: a linked graph may have computed its result in another layout.
     ``batch`` is the number of samples of a short batch, ``None`` for all of them.
     """
-    taken = []
-    new = None
+    taken, new = [], False
     for feed in feeds:
         data, cell = given[feed.group] if feed.group < 3 else None, feed.cell
         found = data.get(feed.name) if data else None
         if found is not None and batch is None and found._length >= cell.nbytes:
             value = found._views.get(feed.form)
             if value is None:  # data that was never seen here before: its type, its shape and the names are looked at
-                value, new = _whole(feed, found), feed
+                value, new = _whole(feed, found), True
         else:
-            value, new = _cut(feed, found, given, batch), feed
+            value, new = _cut(feed, found, given, batch), True
         if feed.limit is not None:
             _check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
         taken.append(value)
-    if new is not None and (given[0] or given[1] or given[2]):
-        for data, names in zip(given, new.declared, strict=True):
-            if data and not names.issuperset(data):
-                refuse_names(given, new.declared)
+    inputs, labels, weights = given
+    if new or len(inputs or ()) + len(labels or ()) + len(weights or ()) != len(taken):
+        _check_names(feeds, given)
     return taken
+
+
+def _check_names(feeds: Sequence[Feed], given: Sequence[Data | None]) -> None:
+    """Where data was given for more or less than the feeds, or for the first time."""
+    for data, names in zip(given, feeds[0].declared if feeds else (), strict=False):
+        if data and not names.issuperset(data):
+            refuse_names(given, feeds[0].declared)
 
 
 def _whole(feed: Feed, found: MLCTensorData) -> torch.Tensor:

@@ -280,6 +280,16 @@ def test_unknown_names_are_refused_though_data_is_bound(case, batch):
     )
 
 
+def test_a_name_too_many_is_refused_beside_data_that_was_given_before():
+    program = regression()
+    assert program.compile()
+    given = {name: data(values) for name, values in program.given.items()}
+    others = {"lossLabelsData": {"t": given["t"]}, "lossLabelWeightsData": None, "batchSize": 0}
+    assert program.training.execute(inputsData={"x": given["x"]}, **others)
+    assert not program.training.execute(inputsData={"x": given["x"], "y": given["x"]}, **others)
+    assert "inputsData names 'y'" in str(last_refusal())
+
+
 def test_a_declared_input_that_nobody_reads_is_no_unknown_name():
     program = regression()
     more = {"spare": placeholder(4, 1)}
