@@ -17,7 +17,15 @@ from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
 from mlc_torch.running.clock import Clock
-from mlc_torch.running.completion import CompletionQueue, Queued, Targets, came_from_handler, deliver, fill
+from mlc_torch.running.completion import (
+    CompletionQueue,
+    Queued,
+    Targets,
+    came_from_handler,
+    check_handler,
+    deliver,
+    fill,
+)
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
@@ -68,7 +76,9 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     if queue.failures:
         queue.raise_failure()
     if get_ident() not in graph._users.threads:
-        graph._users.add(handler)
+        if handler is not None:
+            check_handler(handler)  # a thread's first one, before anything runs
+        graph._users.add()
     pair = graph._lock.pair
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.

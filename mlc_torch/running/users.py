@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any
-
-from mlc_torch.running.completion import check_handler
 
 
 class Users:
@@ -18,10 +15,8 @@ class Users:
         self.threads: set[int] = set()
         """Their numbers; those of threads that have ended may still be among them."""
 
-    def add(self, handler: Any = None) -> None:
-        """The thread that calls this uses the graph. Its first completion handler is looked at before anything runs."""
-        if handler is not None:
-            check_handler(handler)
+    def add(self) -> None:
+        """The thread that calls this uses the graph."""
         self.threads.add(threading.get_ident())
 
     def are_several(self) -> bool:

@@ -21,12 +21,8 @@ def close(pair: Pair) -> None:
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-6)
 
 
-@around
-@networks
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_step(call, network, context):
-    """Three times, since a batch size gets a plan of its own when it comes again."""
-    pair = Pair(NETWORKS[network])
+def steps_inside(context, pair, call):
+    """Three, since a batch size gets a plan of its own when it comes again; then one outside."""
     for _ in range(3):
         with context():
             assert call(pair.subject, pair.step), mlc.last_refusal()
@@ -35,6 +31,14 @@ def test_a_step(call, network, context):
         close(pair)
     pair.subject.load_from(pair.twin)
     pair.together(call)
+
+
+@around
+@networks
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_step(call, network, context):
+    pair = Pair(NETWORKS[network])
+    steps_inside(context, pair, call)
     pair.together()
 
 
@@ -42,14 +46,7 @@ def test_a_step(call, network, context):
 def test_anomaly_detection(call):
     """It changes the order of sums, which only a network that does not amplify rounding can be compared with."""
     pair = Pair(perceptron)
-    for _ in range(3):
-        with quiet_anomalies():
-            assert call(pair.subject, pair.step), mlc.last_refusal()
-        assert call(pair.twin, pair.step)
-        pair.step += 1
-        close(pair)
-    pair.subject.load_from(pair.twin)
-    pair.together(call)
+    steps_inside(quiet_anomalies, pair, call)
 
 
 @around
