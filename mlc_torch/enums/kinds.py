@@ -67,9 +67,14 @@ def _expected(cls: Any, cases: Sequence[str], value: Any) -> TypeError:
 
 
 class _Fixed:
-    """A case takes no names that the enumeration has not."""
+    """What enumerations and option sets share: a raw value, and no names that they do not have."""
 
     __slots__ = ()
+
+    @property
+    def rawValue(self) -> int:
+        """The number that stands for this case in the framework."""
+        return int(self)  # type: ignore[call-overload]  # of the classes below, which are numbers
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name[0] != "_":
@@ -92,11 +97,6 @@ class MLCEnum(_Fixed, enum.IntEnum, metaclass=_EnumType):
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
         CLASSES.setdefault(cls.__name__, cls)
-
-    @property
-    def rawValue(self) -> int:
-        """The number that stands for this case in the framework."""
-        return int(self)
 
     @classmethod
     def _coerce(cls, value: Any) -> MLCEnum:
@@ -210,11 +210,6 @@ class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP
     def __init_subclass__(cls, **kw: Any) -> None:
         super().__init_subclass__(**kw)
         CLASSES.setdefault(cls.__name__, cls)
-
-    @property
-    def rawValue(self) -> int:
-        """The number that stands for this case in the framework."""
-        return int(self)
 
     @classmethod
     def _coerce(cls, value: Any) -> MLCOptionSet:
