@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Flag
 from typing import Any
 
 from numpy import ndarray
@@ -98,7 +99,7 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> l
         return [f"if not callable({value}): {change}"]
     if _is_ours(type_):
         known[type_] = CLASSES[type_]
-        if hasattr(CLASSES[type_], "_value2member_map_") and hasattr(CLASSES[type_], "__or__"):
+        if issubclass(CLASSES[type_], Flag):
             return _options(value, type_, change, known)
         return [f"if type({value}) is not {type_}: {change}"]
     pair = split_top(type_[1:-1], ":") if type_.startswith("[") else []
