@@ -155,7 +155,9 @@ def fused_sgd_(
 
 
 def copy_all(targets: Tensors, sources: Tensors) -> None:
-    """Copy each source into its target, in one call where torch has one."""
+    """Copy each source into its target, in one call where torch has one. None at all is well, too; torch refuses that."""
+    if not targets:
+        return
     with torch.no_grad():
         if available["foreach"] and not _writes_out.get():  # functionalization loses what this one wrote
             torch._foreach_copy_(targets, sources)

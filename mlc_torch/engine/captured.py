@@ -64,7 +64,7 @@ class Captured:
         self._masks: list[tuple[Noise, torch.Tensor]] = []
         self._pool = torch.cuda.graph_pool_handle()
         self._updates: dict[Any, Any] = {}
-        self._stream = torch.cuda.Stream(plan.device)
+        self._stream = recording.stream_for(self, plan.device)
         self._by_slot: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
         with recording.LOCK:
             self._capture(inner.mode.differentiates)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,6 +31,25 @@ from mlc_torch.device import QUEUEING
 
 LOCK = QUEUEING
 """Held while a graph is recorded, a device is waited for, or work is given to one."""
+
+
+_unused: dict[torch.device, list[cuda.Stream]] = {}
+"""Streams that recordings were made on which are gone."""
+
+
+def stream_for(owner: Any, device: torch.device) -> cuda.Stream:
+    """A stream to record on, the owner's alone as long as it lives.
+
+    cuBLAS keeps working memory for each stream it ever saw (32 MiB on an H200), and recorded products go on using it. So
+    two graphs that may be replayed side by side need streams of their own, and those of graphs that are gone serve again.
+    """
+    unused = _unused.setdefault(device, [])
+    try:
+        stream = unused.pop()
+    except IndexError:
+        stream = cuda.Stream(device)
+    weakref.finalize(owner, unused.append, stream)
+    return stream
 
 
 def recorded(work: Callable[[], Any], pool: Any, stream: cuda.Stream) -> tuple[cuda.CUDAGraph | None, Any]:

@@ -150,6 +150,13 @@ def test_a_set_of_options_is_made_from_a_list_or_from_nothing():
         mlc.MLCDataType()
 
 
+@pytest.mark.parametrize("labels", [{"shape": None, "dataType": []}, {"dataType": [], "shape": None}])
+def test_a_list_for_an_enumeration_is_a_type_error(labels):
+    """In whatever order the labels stand: only option sets are made of lists."""
+    with pytest.raises(TypeError, match="MLCTensor"):
+        mlc.MLCTensor(**labels)
+
+
 @pytest.mark.parametrize(
     "value",
     [

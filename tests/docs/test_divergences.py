@@ -53,7 +53,20 @@ def collected() -> set[str]:
     """The ids of all tests in the files that entries name, with and without their parameters."""
     files = sorted({test.partition("::")[0] for entry in ENTRIES for test in named_by(entry)})
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider", *files],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-m",
+            "",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:benchmark",
+            *files,
+        ],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,

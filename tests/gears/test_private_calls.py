@@ -36,6 +36,15 @@ def test_weights_decay_by_the_formula(fused, rate, monkeypatch):
         torch.testing.assert_close(got.double(), true, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("foreach", [True, False])
+def test_several_copies_are_made_and_none(foreach, monkeypatch):
+    monkeypatch.setitem(torch_private.available, "foreach", foreach)
+    torch_private.copy_all([], [])
+    made = [torch.zeros(2), torch.zeros(3)]
+    torch_private.copy_all(made, [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])])
+    assert [t.tolist() for t in made] == [[1, 2], [3, 4, 5]]
+
+
 @pytest.mark.parametrize("images", [9, 8])
 def test_gradients_of_half_of_the_images_at_a_time(images):
     """Between two sizes the kernel's matrix of windows is made in two parts; the gradients are those of the whole."""

@@ -174,3 +174,20 @@ def test_a_recording_leaves_stream_and_collector_as_they_were(monkeypatch, fails
     finally:
         (gc.enable if before else gc.disable)()
     assert seen == [(False, "the recording's")]
+
+
+class _Owner:
+    """Stands for a graph's recordings."""
+
+
+def test_streams_of_graphs_that_are_gone_serve_again(monkeypatch):
+    """cuBLAS keeps working memory for every stream, so that graphs compiled again and again must not take new ones."""
+    monkeypatch.setattr(recording, "cuda", SimpleNamespace(Stream=lambda device: SimpleNamespace(of=device)))
+    monkeypatch.setattr(recording, "_unused", {})
+    device, another, owners = torch.device("cuda", 0), torch.device("cuda", 1), [_Owner() for _ in range(4)]
+    first, second = (recording.stream_for(owner, device) for owner in owners[:2])
+    assert first is not second
+    del owners[0]
+    gc.collect()
+    assert recording.stream_for(owners[1], another).of == another
+    assert recording.stream_for(owners[2], device) is first

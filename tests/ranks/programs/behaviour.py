@@ -348,6 +348,7 @@ def everything_begins_as_on_the_first():
     for _ in range(3):
         assert net.step(arrays)[0], mlc.last_refusal()
     assert_alike(net)
+    assert net.trained[-2].synchronizeOptimizerData()
     states = ranks.joined().told([a.tobytes() for a in state])
     assert states[0] == states[1] and not (state[0] == np.float32(0.1)).any()
 
