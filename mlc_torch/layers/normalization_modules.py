@@ -71,14 +71,22 @@ class RunningNorm(nn.Module):
         return f"{self.channels}, epsilon={self.epsilon}, momentum={self.momentum}"
 
 
+def misread(samples: int, x: torch.Tensor) -> bool:
+    """Whether torch's CPU kernel may read so many images, or their gradient, in the wrong layout.
+
+    Where a dimension is 1, channels that lie innermost (behind a transpose, say) look to it like pixels that do, and it
+    gives wrong gradients without a word; seen with torch 2.11 and 2.13, for the image in that layout and for its gradient.
+    With the pixels in one dimension there is no layout to mistake.
+    """
+    return x.dim() > 3 and (samples == 1 or 1 in x.shape[2:]) and torch.is_grad_enabled()
+
+
 class BatchNorm(RunningNorm):
     """Statistics over all samples and pixels of a channel in training, the running ones otherwise."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if 1 in x.shape[2:]:
-            # Of images one pixel high or wide whose channels lie innermost, as behind a transpose, torch's CPU kernel reads
-            # the gradient in the wrong layout, and gives wrong gradients without a word (2.13).
-            x = x.contiguous()
+        if misread(len(x), x):
+            return self.forward(x.flatten(2)).reshape(x.shape)
         if not self.training:
             return self.by_running_statistics(x)
         share = current_share()
@@ -150,6 +158,8 @@ class InstanceNorm(RunningNorm):
     """Statistics over the pixels of one sample's channel. Running ones, where kept, serve instead outside training."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if misread(1, x):  # of all samples' channels torch makes those of one image
+            return self.forward(x.flatten(2)).reshape(x.shape)
         if self.running_mean is not None and not self.training:
             return self.by_running_statistics(x)
         mean, variance = self.scratch()
