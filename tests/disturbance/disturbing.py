@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dis
 import linecache
 import sys
 from collections.abc import Callable, Iterator
@@ -82,7 +83,7 @@ class Lines:
             # Whoever it calls may be ours again; its own lines are of no interest.
             frame.f_trace_lines = False
             return None if event == "call" else self._look
-        if event == "line":
+        if event == "line" and not _leaves_by_exception(frame):
             if self.where:
                 self.since += 1
             else:
@@ -110,6 +111,15 @@ class Lines:
             if self._is_ours(frame):
                 frame.f_trace = self._look
             frame = frame.f_back
+
+
+def _leaves_by_exception(frame: FrameType) -> bool:
+    """Whether an exception has just come back to the line of a ``with``, whose block is about to let go of what it held.
+
+    From Python 3.12 on this is reported as a line. No Ctrl-C can come there: Python looks for signals when a call returns
+    or begins and at the end of a loop, and between the exception and ``__exit__`` there is none of these.
+    """
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("PUSH_EXC_INFO", "WITH_EXCEPT_START")
 
 
 def lines_of(call: Callable[[], Any], others: tuple[str, ...] = AROUND) -> Lines:
