@@ -12,6 +12,7 @@ from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine
 from mlc_torch.printable import printable
+from mlc_torch.tensor.data import LITTLE
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward
 
@@ -138,7 +139,7 @@ class Plain:
     def _run_forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
-        feeds = [f if f.device == plan.device else upload(f, plan.device) for f in feeds]
+        feeds = [self._brought(f) for f in feeds]
         training = set_training(plan, self.mode.trains)
         try:
             with training, torch.set_grad_enabled(self.mode.differentiates):
@@ -152,6 +153,13 @@ class Plain:
         for number in lent_values(values, [*feeds, *constants]):
             values[number] = values[number].clone()
         return values
+
+    def _brought(self, feed: torch.Tensor) -> torch.Tensor:
+        """On the device; little data in memory of its own: modules and hooks may hold on to what they are given, and the
+        next call's data comes to where this one's is."""
+        if feed.device != self.plan.device:
+            return upload(feed, self.plan.device)
+        return feed.clone() if feed.is_cpu and feed.nbytes <= LITTLE else feed
 
     def release(self) -> None:
         """Let go of what the last forward pass kept."""

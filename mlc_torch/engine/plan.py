@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import nn
@@ -145,3 +146,14 @@ def combine(
             total = part if total is None else total + part
         totals.append(total)
     return totals
+
+
+def module_hooks(plan: Plan) -> tuple[dict[Any, Any], ...]:
+    """Where torch keeps the hooks of each module; they may come and go."""
+    count = 4 if plan.differentiates else 2  # without a gradient the others are never called
+    return tuple(
+        hooks
+        for root in plan.modules
+        for m in root.modules()
+        for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)[:count]
+    )

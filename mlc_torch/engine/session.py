@@ -14,7 +14,7 @@ from mlc_torch.engine.choice import fast_gear
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plain import Plain
-from mlc_torch.engine.plan import Plan
+from mlc_torch.engine.plan import Plan, module_hooks
 from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, noise_states
 from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.tensor.state import TensorState, changes
@@ -34,6 +34,7 @@ class Session:
         rule: UpdateRule | None = None,
         always_plain: str | None = None,
         use_inductor: bool = False,
+        standing: Sequence[torch.Tensor] = (),
     ) -> None:
         self.plan = plan
         self.result = result
@@ -72,13 +73,9 @@ class Session:
         size = sum(c.nbytes for c in plan.cells[: plan.fed_count])
         self._keeps_inferred = inferences_kept(size)
         """How many inferences are still to come whose inputs are kept."""
-        modules = [m for root in plan.modules for m in root.modules()]
-        count = 4 if plan.differentiates else 2  # without a gradient the others are never called
-        self._hooks = tuple(
-            hooks
-            for m in modules
-            for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)[:count]
-        )
+        self._standing = frozenset(map(id, standing))
+        """The memory that inputs are copied to before a pass: nobody else writes into it."""
+        self._hooks = module_hooks(plan)
         self.separate = False
         """Whether the last forward pass was a call of its own."""
         self.samples = 0
@@ -216,11 +213,13 @@ class Session:
                 self._keeps_inferred -= 1
                 own = self._inferred if whole else None
                 if own is None:
-                    own = Kept([f.clone() for f in feeds], constants, [], mode)
+                    copies = [f if id(f) in self._standing else f.clone() for f in feeds]
+                    own = Kept(copies, constants, [], mode)
                     self._inferred = own if whole and not constants else None
                 else:
                     for copy, feed in zip(own.feeds, feeds):  # noqa: B905 - one for each, and strict takes its time
-                        copy.copy_(feed)
+                        if copy is not feed:
+                            copy.copy_(feed)
                 self.kept = own
         elif self._undo is not None:
             self._undo.keep(self._noise_states(), self._step())

@@ -14,6 +14,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.noise import Noise
+from mlc_torch.tensor.data import LITTLE
 from mlc_torch.torch_private import ambience, copy_all, restore_ambience
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
@@ -29,7 +30,7 @@ class Kept(NamedTuple):
     mode: Mode
 
 
-_SMALL, _LARGE = 16 << 10, 1 << 20
+_MUCH = 1 << 20
 _FIRST_RUNS = 8
 
 
@@ -39,7 +40,7 @@ def inferences_kept(size: int) -> float:
     The program may write into its arrays before it asks. Who looks into a network does so after its first runs, and a
     copy of much data in every run would be felt: so all of them for little data, else the first ones.
     """
-    return math.inf if size <= _SMALL else _FIRST_RUNS if size <= _LARGE else 0
+    return math.inf if size <= LITTLE else _FIRST_RUNS if size <= _MUCH else 0
 
 
 def noise_states(noises: Iterable[Noise], device: torch.device) -> NoiseStates:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mlc_torch.engine.as_module import Call, SharedGraphModule, as_module, attribute_names
 from mlc_torch.layers import MLCSplitLayer
-from mlc_torch.nodes.feeding import batch_axes, counted_axis, declared_batch
+from mlc_torch.nodes.feeds import batch_axes, counted_axis, declared_batch
 from mlc_torch.nodes.node import Node, producers, unique_layers
 from mlc_torch.refusals import refuse
 from mlc_torch.seeing.facts import GraphFacts

@@ -1,19 +1,14 @@
-"""What a call feeds into a graph: which tensors, under which names, cut to the batch that the call runs."""
+"""A call's data on its way into a graph: checked, copied or looked at in place, cut to the batch that the call runs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.enums import MLCLossType
-from mlc_torch.layers import MLCLossLayer
-from mlc_torch.layers.base import MLCLayer
-from mlc_torch.layers.loss_formulas import class_axis
-from mlc_torch.nodes.node import Node
+from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import MLCTensorData, TensorState
@@ -21,148 +16,55 @@ from mlc_torch.tensor.elements import FITTING, check_fit
 from mlc_torch.tensor.state import upload
 
 Data = Mapping[str, MLCTensorData]
-LINKED = "linked tensor"
-"""The kind of feed that a call is given no data for: a linked graph computes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Feed:
-    """One tensor that a call is given data for."""
-
-    kind: str
-    group: int
-    """Which of the call's dictionaries holds its data."""
-    name: str
-    cell: TensorState
-    batch_axis: int | None
-    """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
-    limit: int | None
-    """Indices, and the lengths of sequences, must stay below this."""
-    form: tuple[torch.dtype, tuple[int, ...]]
-    """How its data is looked at."""
-    reader: MLCLayer | None = None
-    """The layer that sets the limit."""
-    classes: int | None = None
-    """Of labels that are one-hot: how many numbers each sample has."""
-    declared: tuple[frozenset[str], ...] = ()
-    """The names that each of the call's dictionaries may hold."""
-
-
-def describe_feeds(
-    fed: Sequence[tuple[str, Mapping[str, TensorState]]],
-    nodes: Sequence[Node],
-    batch: int,
-    declared: Sequence[tuple[str, Mapping[str, TensorState]]],
-) -> list[Feed]:
-    """The feeds of a plan, in the order of its slots. ``declared`` is all that a call may be given data for."""
-    axes, limits, classes = batch_axes(nodes), index_limits(nodes), class_counts(nodes)
-    names = tuple(frozenset(cells) for _, cells in declared)
-    feeds = []
-    for group, (kind, cells) in enumerate(fed):
-        for name, cell in cells.items():
-            axis, form = counted_axis(cell, axes, batch), (cell.dtype, cell.shape)
-            limit, reader = limits.get(id(cell), (None, None))
-            one_hot = classes.get(id(cell))
-            feeds.append(Feed(kind, group, name, cell, axis, limit, form, reader, one_hot, names))
-    return feeds
-
-
-def class_counts(nodes: Sequence[Node]) -> dict[int, int]:
-    """How many classes there are, for each tensor that a loss over classes reads as its labels."""
-    found: dict[int, int] = {}
-    for node in nodes:
-        if isinstance(node.layer, MLCLossLayer) and node.layer.descriptor.lossType in _ONE_HOT and len(node.reads) > 1:
-            shape = node.reads[0].shape
-            found[id(node.reads[1])] = shape[class_axis(len(shape))]
-    return found
-
-
-_ONE_HOT = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
-
-
-def index_limits(nodes: Sequence[Node]) -> dict[int, tuple[int, MLCLayer]]:
-    """What the elements of a tensor must stay below, and which layer demands it, where one reads indices or lengths."""
-    limits: dict[int, tuple[int, MLCLayer]] = {}
-    for node in nodes:
-        sources = [c.descriptor for c in node.reads]
-        for position, cell in enumerate(node.reads):
-            limit = node.layer._index_limit(position, sources)
-            if limit is not None and (id(cell) not in limits or limit < limits[id(cell)][0]):
-                limits[id(cell)] = (limit, node.layer)
-    return limits
-
-
-def checked_constants(nodes: Sequence[Node], fed: Sequence[TensorState]) -> list[TensorState]:
-    """The constants that hold indices; refused where one is out of range."""
-    limits, others = index_limits(nodes), {id(c) for c in fed} | {id(c) for node in nodes for c in node.results}
-    constants = {id(c): c for node in nodes for c in node.reads if id(c) in limits and id(c) not in others}
-    for cell in constants.values():
-        value = cell.current()
-        if value is not None:
-            _check_indices(f"constant {cell.label!r}", value, *limits[id(cell)])
-    return list(constants.values())
-
-
-def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
-    """The dimension that counts samples, for each tensor that a node reads."""
-    axes: dict[int, int | None] = {}
-    for node in nodes:
-        for position, cell in enumerate(node.reads):
-            axes.setdefault(id(cell), node.layer._batch_axis(position))
-    return axes
-
-
-def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
-    """The dimension of a tensor that counts ``batch`` samples; ``None`` for one that goes in whole."""
-    axis = axes.get(id(cell), 0)
-    return axis if axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch else None
-
-
-def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> int:
-    """How many samples the inputs hold: what one of them shares with the labels, else the first one that counts any.
-
-    An initial state or a dictionary among the inputs counts layers or rows, not samples. 0: there are no inputs.
-    """
-    axes = batch_axes(nodes)
-    sizes = []
-    for cell in inputs.values():
-        axis = axes.get(id(cell), 0)
-        if axis is not None and axis < len(cell.shape):
-            sizes.append(cell.shape[axis])
-    labelled = {cell.shape[0] for cell in labels.values()}
-    return next((n for n in sizes if n in labelled), sizes[0] if sizes else 0)
 
 
 def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None) -> list[torch.Tensor]:
-    """A tensor for each feed: over the caller's own memory where data is given, else what is bound.
+    """A tensor for each feed: a copy of the caller's data or a tensor over it, and what is bound where none is given.
 
     They are contiguous, since a gear is made for that: a linked graph may have computed its result in another layout.
     ``batch`` is the number of samples of a short batch, ``None`` for all of them.
     """
-    taken, new = [], False
+    taken, copies, count = [], [], 0
     for feed in feeds:
         data, cell = given[feed.group] if feed.group < 3 else None, feed.cell
         found = data.get(feed.name) if data else None
         if found is not None and batch is None and found._length >= cell.nbytes:
-            value = found._views.get(feed.form)
-            if value is None:  # data that was never seen here before: its type, its shape and the names are looked at
-                value, new = _whole(feed, found), True
+            count += 1
+            standing = feed.standing
+            if standing is not None:
+                value, memory, element = standing
+                if found._element != element or found._shape is not None:
+                    _check_fit(feed, found)
+                copies.append((memory, found._bytes))
+            else:
+                value = found._views.get(feed.form)
+                if value is None:
+                    value = _whole(feed, found)
         else:
-            value, new = _cut(feed, found, given, batch), True
+            value = _cut(feed, found, given, batch)
         if feed.limit is not None:
-            _check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
+            check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
         taken.append(value)
     inputs, labels, weights = given
-    if new or len(inputs or ()) + len(labels or ()) + len(weights or ()) != len(taken):
+    if len(inputs or ()) + len(labels or ()) + len(weights or ()) != count:
         _check_names(feeds, given)
+    for memory, source in copies:  # at the end, when nothing can be refused any more
+        memory[:] = source if len(source) == len(memory) else source[: len(memory)]
     return taken
 
 
 def _check_names(feeds: Sequence[Feed], given: Sequence[Data | None]) -> None:
-    """Where data was given for more or less than the feeds, or for the first time."""
+    """Where data was given under more names than the feeds took it by."""
     for data, names in zip(given, feeds[0].declared if feeds else (), strict=False):
         if data and not names.issuperset(data):
             refuse_names(given, feeds[0].declared)
+
+
+def _check_fit(feed: Feed, found: MLCTensorData) -> None:
+    try:
+        found._must_fit(feed.cell.dtype, feed.cell.shape, f"data for {feed.name!r}")
+    except MLCRefusal as why:
+        raise _advised(why, feed, found) from None
 
 
 def _whole(feed: Feed, found: MLCTensorData) -> torch.Tensor:
@@ -263,14 +165,6 @@ def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> 
         warn_the_program(
             f"no tensor for the data named {'; '.join(lost)}, which is not bound; the tensors are: {known}"
         )
-
-
-def _check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:
-    """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
-    low, high = (int(n) for n in torch.aminmax(value))
-    if low < 0 or high >= limit:
-        wrong, whose = low if low < 0 else high, "its layer" if reader is None else f"the layer {reader._label!r}"
-        refuse(f"the {who} holds {wrong}; what is there must lie from 0 to {limit - 1} for {whose}")
 
 
 def write(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:

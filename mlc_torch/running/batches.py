@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mlc_torch.nodes.feeding import counted_axis
+from mlc_torch.nodes.feeds import counted_axis
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.data import DATA_TYPES
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks, locked
-from mlc_torch.nodes.feeding import LINKED, Feed, batch_axes, declared_batch
+from mlc_torch.nodes.feeds import LINKED, Feed, batch_axes, declared_batch
 from mlc_torch.nodes.node import Node, in_order
 from mlc_torch.nodes.sequences import with_lengths
 from mlc_torch.refusals import refuse

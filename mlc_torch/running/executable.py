@@ -13,7 +13,8 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
 from mlc_torch.graph.surroundings import undisturbed
-from mlc_torch.nodes.feeding import Feed, checked_constants, describe_feeds, warn_unbound
+from mlc_torch.nodes.feeding import warn_unbound
+from mlc_torch.nodes.feeds import Feed, checked_constants, describe_feeds
 from mlc_torch.nodes.node import Node, check, own_states, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
@@ -202,6 +203,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             rule=self._rule_for(variant),
             always_plain="compiled with debugLayers or disableLayerFusion" if compiled.options & _PLAIN else None,
             use_inductor=compiled.use_inductor,
+            standing=[feed.standing.tensor for feed in feeds if feed.standing is not None],
         )
         self._results[variant] = MLCTensor._of(made.result)  # held here, so that every handler gets the same handle
         self._feeds[variant] = feeds

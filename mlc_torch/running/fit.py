@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.nodes.feeding import batch_axes
+from mlc_torch.nodes.feeds import batch_axes
 from mlc_torch.refusals import MLCRefusal, strict, strictness
 from mlc_torch.running.batches import EXAMPLE, BatchReader, mean_of, once
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the two from here

@@ -14,7 +14,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.shared_plan import Sharing
 from mlc_torch.engine.shared_session import SharedSession
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.nodes.feeding import LINKED, Feed
+from mlc_torch.nodes.feeds import LINKED, Feed
 from mlc_torch.nodes.node import Node
 from mlc_torch.nodes.samples import sample_axes
 from mlc_torch.ranks import Ranks

@@ -13,7 +13,7 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
 from mlc_torch.layers import MLCLayer, MLCLossLayer
-from mlc_torch.nodes.feeding import LINKED
+from mlc_torch.nodes.feeds import LINKED
 from mlc_torch.nodes.loss_node import own_loss_node
 from mlc_torch.nodes.node import Node, own_states, reached, unique_layers
 from mlc_torch.optimizers import MLCOptimizer

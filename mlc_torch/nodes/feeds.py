@@ -1,0 +1,158 @@
+"""What a graph is fed: which tensors, under which names, which of their dimensions counts samples. Found once, at compile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+
+from mlc_torch.enums import MLCLossType
+from mlc_torch.layers import MLCLossLayer
+from mlc_torch.layers.base import MLCLayer
+from mlc_torch.layers.loss_formulas import class_axis
+from mlc_torch.nodes.node import Node
+from mlc_torch.refusals import refuse
+from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.data import LITTLE, USUAL, seen_as_bytes
+from mlc_torch.tensor.elements import Element
+
+LINKED = "linked tensor"
+"""The kind of feed that a call is given no data for: a linked graph computes it."""
+
+
+class Standing(NamedTuple):
+    """Memory of ours that a call's data is copied to where there is little of it: nothing has to be made for it, and the
+    pass can be looked into afterwards, whatever the program writes into its arrays."""
+
+    tensor: torch.Tensor
+    bytes: memoryview
+    element: Element
+    """What an array says of its elements that is of the tensor's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One tensor that a call is given data for."""
+
+    kind: str
+    group: int
+    """Which of the call's dictionaries holds its data."""
+    name: str
+    cell: TensorState
+    batch_axis: int | None
+    """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
+    limit: int | None
+    """Indices, and the lengths of sequences, must stay below this."""
+    form: tuple[torch.dtype, tuple[int, ...]]
+    """How its data is looked at."""
+    reader: MLCLayer | None = None
+    """The layer that sets the limit."""
+    classes: int | None = None
+    """Of labels that are one-hot: how many numbers each sample has."""
+    declared: tuple[frozenset[str], ...] = ()
+    """The names that each of the call's dictionaries may hold."""
+    standing: Standing | None = None
+
+
+def describe_feeds(
+    fed: Sequence[tuple[str, Mapping[str, TensorState]]],
+    nodes: Sequence[Node],
+    batch: int,
+    declared: Sequence[tuple[str, Mapping[str, TensorState]]],
+) -> list[Feed]:
+    """The feeds of a plan, in the order of its slots. ``declared`` is all that a call may be given data for."""
+    axes, limits, classes = batch_axes(nodes), index_limits(nodes), class_counts(nodes)
+    names = tuple(frozenset(cells) for _, cells in declared)
+    feeds = []
+    for group, (kind, cells) in enumerate(fed):
+        for name, cell in cells.items():
+            axis, form = counted_axis(cell, axes, batch), (cell.dtype, cell.shape)
+            limit, reader = limits.get(id(cell), (None, None))
+            one_hot = classes.get(id(cell))
+            standing = _standing(cell) if limit is None and kind != LINKED else None
+            feeds.append(Feed(kind, group, name, cell, axis, limit, form, reader, one_hot, names, standing))
+    return feeds
+
+
+def _standing(cell: TensorState) -> Standing | None:
+    if not 0 < cell.nbytes <= LITTLE or cell.dtype not in USUAL:
+        return None
+    with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
+        memory = torch.zeros(cell.shape, dtype=cell.dtype, device="cpu")
+    return Standing(memory, seen_as_bytes(memory)[0], USUAL[cell.dtype])
+
+
+def class_counts(nodes: Sequence[Node]) -> dict[int, int]:
+    """How many classes there are, for each tensor that a loss over classes reads as its labels."""
+    found: dict[int, int] = {}
+    for node in nodes:
+        if isinstance(node.layer, MLCLossLayer) and node.layer.descriptor.lossType in _ONE_HOT and len(node.reads) > 1:
+            shape = node.reads[0].shape
+            found[id(node.reads[1])] = shape[class_axis(len(shape))]
+    return found
+
+
+_ONE_HOT = (MLCLossType.softmaxCrossEntropy, MLCLossType.categoricalCrossEntropy)
+
+
+def index_limits(nodes: Sequence[Node]) -> dict[int, tuple[int, MLCLayer]]:
+    """What the elements of a tensor must stay below, and which layer demands it, where one reads indices or lengths."""
+    limits: dict[int, tuple[int, MLCLayer]] = {}
+    for node in nodes:
+        sources = [c.descriptor for c in node.reads]
+        for position, cell in enumerate(node.reads):
+            limit = node.layer._index_limit(position, sources)
+            if limit is not None and (id(cell) not in limits or limit < limits[id(cell)][0]):
+                limits[id(cell)] = (limit, node.layer)
+    return limits
+
+
+def checked_constants(nodes: Sequence[Node], fed: Sequence[TensorState]) -> list[TensorState]:
+    """The constants that hold indices; refused where one is out of range."""
+    limits, others = index_limits(nodes), {id(c) for c in fed} | {id(c) for node in nodes for c in node.results}
+    constants = {id(c): c for node in nodes for c in node.reads if id(c) in limits and id(c) not in others}
+    for cell in constants.values():
+        value = cell.current()
+        if value is not None:
+            check_indices(f"constant {cell.label!r}", value, *limits[id(cell)])
+    return list(constants.values())
+
+
+def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
+    """The dimension that counts samples, for each tensor that a node reads."""
+    axes: dict[int, int | None] = {}
+    for node in nodes:
+        for position, cell in enumerate(node.reads):
+            axes.setdefault(id(cell), node.layer._batch_axis(position))
+    return axes
+
+
+def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
+    """The dimension of a tensor that counts ``batch`` samples; ``None`` for one that goes in whole."""
+    axis = axes.get(id(cell), 0)
+    return axis if axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch else None
+
+
+def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> int:
+    """How many samples the inputs hold: what one of them shares with the labels, else the first one that counts any.
+
+    An initial state or a dictionary among the inputs counts layers or rows, not samples. 0: there are no inputs.
+    """
+    axes = batch_axes(nodes)
+    sizes = []
+    for cell in inputs.values():
+        axis = axes.get(id(cell), 0)
+        if axis is not None and axis < len(cell.shape):
+            sizes.append(cell.shape[axis])
+    labelled = {cell.shape[0] for cell in labels.values()}
+    return next((n for n in sizes if n in labelled), sizes[0] if sizes else 0)
+
+
+def check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:
+    """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
+    low, high = (int(n) for n in torch.aminmax(value))
+    if low < 0 or high >= limit:
+        wrong, whose = low if low < 0 else high, "its layer" if reader is None else f"the layer {reader._label!r}"
+        refuse(f"the {who} holds {wrong}; what is there must lie from 0 to {limit - 1} for {whose}")
