@@ -73,8 +73,9 @@ class Session:
         size = sum(c.nbytes for c in plan.cells[: plan.fed_count])
         self._keeps_inferred = inferences_kept(size)
         """How many inferences are still to come whose inputs are kept."""
-        self._standing = frozenset(map(id, standing))
-        """The memory that inputs are copied to before a pass: nobody else writes into it."""
+        self.standing = standing
+        """The memory that little data is copied to before a pass: nobody else writes into it."""
+        self._ours = frozenset(map(id, standing))
         self._hooks = module_hooks(plan)
         self.separate = False
         """Whether the last forward pass was a call of its own."""
@@ -213,7 +214,7 @@ class Session:
                 self._keeps_inferred -= 1
                 own = self._inferred if whole else None
                 if own is None:
-                    copies = [f if id(f) in self._standing else f.clone() for f in feeds]
+                    copies = [f if id(f) in self._ours else f.clone() for f in feeds]
                     own = Kept(copies, constants, [], mode)
                     self._inferred = own if whole and not constants else None
                 else:

@@ -45,12 +45,13 @@ class SharedSession(Session):
         rule: UpdateRule | None = None,
         always_plain: str | None = None,
         use_inductor: bool = False,
+        standing: Sequence[torch.Tensor] = (),
     ) -> None:
         losses, given = plan.losses, plan.injected
         self._losses = frozenset(losses)
         plan, self.shared = shared_plan(plan, shared)
         self._share: Share | None = None
-        super().__init__(plan, result, rests_on, unkept, rule, always_plain, use_inductor)
+        super().__init__(plan, result, rests_on, unkept, rule, always_plain, use_inductor, standing)
         self.losses, self.given = losses, given
         which = "feeds its own share of" if shared.is_own else "shares"
         self.ranks = f"rank {shared.ranks.rank} of {shared.ranks.world} {which} each batch, over {shared.ranks.backend}"

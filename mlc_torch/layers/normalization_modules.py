@@ -76,16 +76,19 @@ def misread(samples: int, x: torch.Tensor) -> bool:
 
     Where a dimension is 1, channels that lie innermost (behind a transpose, say) look to it like pixels that do, and it
     gives wrong gradients without a word; seen with torch 2.11 and 2.13, for the image in that layout and for its gradient.
-    With the pixels in one dimension there is no layout to mistake.
+    With the pixels in one dimension there is no layout to mistake. (Where torch compiles or exports, the number of samples
+    may be left open, and another kernel computes the gradient.)
     """
-    return x.dim() > 3 and (samples == 1 or 1 in x.shape[2:]) and torch.is_grad_enabled()
+    if x.dim() < 4 or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    return samples == 1 or 1 in x.shape[2:]
 
 
 class BatchNorm(RunningNorm):
     """Statistics over all samples and pixels of a channel in training, the running ones otherwise."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if misread(len(x), x):
+        if misread(x.shape[0], x):
             return self.forward(x.flatten(2)).reshape(x.shape)
         if not self.training:
             return self.by_running_statistics(x)

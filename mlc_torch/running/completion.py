@@ -20,11 +20,12 @@ from mlc_torch.device import queueing
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.clock import Clock
 from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor.state import host_bytes
 
 MLCGraphCompletionHandler = Callable[[MLCTensor | None, Exception | None, float], Any]
 Handler = MLCGraphCompletionHandler
-Targets = Sequence[tuple[TensorState, torch.Tensor]]
-"""Output tensors, and the caller's memory that they go into."""
+Targets = Sequence[tuple[TensorState, torch.Tensor | memoryview]]
+"""Output tensors, and the caller's memory that they go into: as bytes where it is little."""
 
 
 def deliver(handler: Handler, result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
@@ -64,10 +65,15 @@ def _misfit(handler: Handler) -> str | None:
     return None
 
 
-def fill(target: torch.Tensor, value: torch.Tensor | None) -> None:
+def fill(target: torch.Tensor | memoryview, value: torch.Tensor | None) -> None:
     """Write as many samples as the caller's memory is for."""
-    if value is not None:
+    if value is None:
+        return
+    if isinstance(target, torch.Tensor):
         target.copy_(value if value.shape == target.shape else value[: target.shape[0]].reshape(target.shape))
+    else:
+        source = host_bytes(value)
+        target[:] = source if len(source) == len(target) else source[: len(target)]
 
 
 _queues: weakref.WeakSet[CompletionQueue] = weakref.WeakSet()

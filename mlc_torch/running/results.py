@@ -15,6 +15,7 @@ from mlc_torch.running.completion import Targets
 from mlc_torch.running.request import Data
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.data import LITTLE, USUAL
 
 
 def publish(session: Session, device: MLCDevice) -> TensorState:
@@ -41,7 +42,7 @@ def into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None =
 
 def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, batch: int) -> Targets:
     """The caller's output buffers, checked, with the tensors that will fill them."""
-    targets = []
+    targets: list[tuple[TensorState, torch.Tensor | memoryview]] = []
     for name, data in given.items():
         cell = declared.get(name)
         if cell is None:
@@ -50,9 +51,15 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
         short = batch != full and cell.shape[0] == full
         if data._length < cell.nbytes or short:
             needed_bytes(name, cell, data, batch if short else 0)
-        if data._bytes.readonly:
+        memory = data._bytes
+        if memory.readonly:
             refuse(f"the buffer for output {name!r} is read-only")
         shape = (batch, *cell.shape[1:]) if short else cell.shape
-        view = data._views.get((cell.dtype, shape))
-        targets.append((cell, data._view(cell.dtype, shape, name) if view is None else view))
+        size = cell.descriptor._sample_bytes * batch if short else cell.nbytes
+        if size > LITTLE:
+            targets.append((cell, data._view(cell.dtype, shape, name)))
+            continue
+        if data._element != USUAL.get(cell.dtype) or data._shape is not None:
+            data._must_fit(cell.dtype, shape, f"data for {name!r}")
+        targets.append((cell, memory if len(memory) == size else memory[:size]))
     return targets

@@ -48,7 +48,10 @@ def _holdings(graph: GraphFacts) -> dict[str, Iterable[Any]]:
         "statistics": [b for layer in layers for b in layer.module.buffers()],
         "optimizer state": [d._state for c in (*parameters, *trained) for d in c.optimizer_device_data],
         "constants": [c.value for plan in plans for c in plan.constants],
-        "inputs": [c.value for plan in plans for c in plan.cells[: plan.fed_count]],
+        "inputs": [
+            *(c.value for p in plans for c in p.cells[: p.fed_count]),
+            *(t for s in sessions for t in s.standing),
+        ],
         "gradients": [g for s in sessions for g in (*s.gradients, *s.wanted)],
         "results": [c.value for plan in plans for c in plan.cells[plan.fed_count + plan.constant_count :]],
         "workspace": _inside(sessions, set()),
