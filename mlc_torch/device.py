@@ -101,7 +101,7 @@ class MLCDevice(MLCObject):
     _kind: str
     torch_device: torch.device
     """Where torch computes. Ours."""
-    _is_shared = False
+    _is_shared: bool
     _feeds_own_share = False
     _synchronizes_batch_norm = True
 
@@ -170,6 +170,7 @@ class MLCDevice(MLCObject):
         made = cls._make(type=kind, actualDeviceType=kind, gpus=tuple(gpus))
         made.__dict__["torch_device"] = place = gpus[0] if gpus else torch.device("cpu")
         made.__dict__["_kind"] = place.type  # which torch makes a new string of whenever it is asked
+        made.__dict__["_is_shared"] = False  # here, since every call asks, and what the class has is found last
         return made
 
     @declare("init()", "init")

@@ -73,22 +73,23 @@ class MLCInferenceGraph(ExecutableGraph):
     @packs_request(travel)
     def _run(self, request: Request) -> tuple[TensorState, Targets]:
         """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-        declared, runs = self._declared, self._runs
-        _, labels, weights = request.data
+        declared, runs, device = self._declared, self._runs, self._device
+        _, options, _, wanted, given, outputs, _ = request
+        _, labels, weights = given
         if (labels and not declared.labels) or (weights and not declared.label_weights):
             refuse("data for loss labels was given, and addInputs declared no loss labels")
         full = runs.samples if runs.samples is not None else self._declared_batch()
-        batch = full if request.batch_size == full else self._batch(request.batch_size, full)
-        targets = output_targets(request.outputs, declared.outputs, full, batch) if request.outputs else ()
+        batch = full if wanted == full else self._batch(wanted, full)
+        targets = output_targets(outputs, declared.outputs, full, batch) if outputs else ()
         session = runs.sessions.get(_WHOLE)
         if session is None or session.checked != changes.newest:
             session = self._session(_WHOLE)
         runs.active = session
-        bits = request.options | runs.forced_options
-        data = NO_DATA if bits & SKIPS_WRITING else request.data
+        bits = options | runs.forced_options
+        data = NO_DATA if bits & SKIPS_WRITING else given
         feeds = take(self._feeds[_WHOLE], data, None if batch == full else batch)
         session.forward(feeds, _INFER, batch == full, bool(bits & BY_LAYER))
-        return publish(session, self._device), targets
+        return publish(session, device), targets
 
     @declare(
         f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "

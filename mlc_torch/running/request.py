@@ -22,7 +22,10 @@ NO_DATA: tuple[Data | None, ...] = (None, None, None)
 
 
 class Request(NamedTuple):
-    """Frozen. A named tuple, since one is made for every call and a dataclass takes four times as long."""
+    """Frozen. A named tuple, since one is made for every call and a dataclass takes four times as long.
+
+    Who reads several fields takes it apart in one line: Python asks for each name of a tuple anew.
+    """
 
     member: str
     """The spelling that was called: ``execute(inputsData:batchSize:options:completionHandler:)``."""

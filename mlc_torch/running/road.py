@@ -72,13 +72,13 @@ Done = tuple[TensorState | None, Clock | None, Queued | None]
 
 def travel(graph: Traveller, request: Request, work: Work) -> bool:
     """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
-    queue, handler = graph._queue, request.handler
+    queue, users, handler = graph._queue, graph._users, request.handler
     if queue.failures:
         queue.raise_failure()
-    if get_ident() not in graph._users.threads:
+    if get_ident() not in users.threads:
         if handler is not None:
             check_handler(handler)  # a thread's first one, before anything runs
-        graph._users.add()
+        users.add()
     pair = graph._lock.pair
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
@@ -101,9 +101,9 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
 
 
 def _drive(graph: Traveller, request: Request, work: Work) -> Done:
-    device = graph._device
+    device, (_, options, handler, _, _, _, keeps_result) = graph._device, request
     place, kind = (_CPU, "cpu") if device is None else (device.torch_device, device._kind)
-    clock = Clock(place) if request.options & PROFILING else None
+    clock = Clock(place) if options & PROFILING else None
     if device is not None and device._is_shared:
         work = graph._together(work)
     before = (dispatch_modes(), function_modes(), records_gradients())
@@ -127,12 +127,12 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
     if clock is not None:
         clock.stop()
     if kind != "cpu":
-        return result, clock, Queued(place, result, targets, request.handler, clock, graph._look_at_result)
+        return result, clock, Queued(place, result, targets, handler, clock, graph._look_at_result)
     for cell, target in targets:
         fill(target, cell.value)
-    if result is not None and request.handler is not None:
+    if result is not None and handler is not None:
         users = graph._users
-        if request.keeps_result or (len(users.threads) > 1 and users.are_several()):
+        if keeps_result or (len(users.threads) > 1 and users.are_several()):
             result = result.frozen(result.value)  # another thread may run the graph before the result is read
     return result, clock, None
 

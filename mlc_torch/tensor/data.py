@@ -48,7 +48,7 @@ class MLCTensorData(MLCObject):
 
     length = prop("Int", "How many bytes of the buffer are used.")
 
-    _shape: tuple[int, ...] | None = None
+    _shape: tuple[int, ...] | None
     """Of an array that was given in place of data. Data itself is bytes, and has none."""
 
     @prop("UnsafeMutableRawPointer")
@@ -75,7 +75,7 @@ class MLCTensorData(MLCObject):
         made: MLCTensorData = object.__new__(cls)  # type: ignore[arg-type]  # declared on the class, called with it
         fields = made.__dict__
         fields["_bytes"], fields["_length"], fields["_owner"] = view, length, bytes
-        fields["_element"], fields["_views"] = element, {}
+        fields["_element"], fields["_shape"], fields["_views"] = element, None, {}
         if deallocator is not None:
             weakref.finalize(made, deallocator, bytes, length)
         return made
@@ -97,7 +97,7 @@ class MLCTensorData(MLCObject):
     def _over(cls, memory: Any) -> MLCTensorData:
         """The whole of a buffer."""
         view, element = seen_as_bytes(memory)
-        return cls._make(bytes=view, length=view.nbytes, owner=memory, element=element, views={})
+        return cls._make(bytes=view, length=view.nbytes, owner=memory, element=element, shape=None, views={})
 
     @classmethod
     def _bare(cls) -> MLCTensorData:
@@ -155,7 +155,7 @@ class MLCTensorData(MLCObject):
 
     def __copy__(self) -> MLCTensorData:
         """The same memory once more."""
-        return self._make(bytes=self._bytes, length=self._length, owner=self._owner, element=self._element, views={})
+        return self._make(**{name[1:]: value for name, value in vars(self).items()} | {"views": {}})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensorData:
         made = self._over(bytearray(self._bytes))
