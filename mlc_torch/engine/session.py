@@ -152,7 +152,7 @@ class Session:
                 return True
         return False
 
-    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> Gear:
+    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: int) -> Gear:
         """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
         if by_layer:
             return self._plain(mode, "profiling layer by layer", profile=True)
@@ -184,7 +184,7 @@ class Session:
 
     # The phases
 
-    def run(self, feeds: Tensors, injected: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
+    def run(self, feeds: Tensors, injected: Tensors, mode: Mode, whole: bool, by_layer: int) -> None:
         """All phases in one call."""
         self.separate = False
         self.forward(feeds, mode, whole, by_layer)
@@ -197,14 +197,13 @@ class Session:
                     self.fail()
                     raise
 
-    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
+    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: int) -> None:
         """``whole``: the feeds have the declared shapes."""
         if self._undo is not None:
             self._undo.forget()
         constants = self.constants() if self._has_constants else ()
-        hooked = self._never_fast or any(self._hooks) or (self._parameters and self.is_hooked())
-        gear = self._whole.get(mode) if whole and not by_layer and not hooked else None
-        if gear is None:
+        gear = self._whole.get(mode) if whole and not by_layer else None
+        if gear is None or self._never_fast or any(self._hooks) or (self._parameters and self.is_hooked()):
             gear = self._gear(feeds, mode, whole, by_layer)
         if self.phase is not _IDLE:
             self._forget()

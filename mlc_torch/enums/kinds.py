@@ -37,14 +37,13 @@ class _EnumType(enum.EnumType):
 
     def __init__(cls: Any, *args: Any, **kw: Any) -> None:
         super().__init__(*args, **kw)
+        for name, case in cls.__dict__.get("_member_map_", {}).items():
+            type.__setattr__(cls, name, case)  # as Python 3.12 does; 3.11 would ask __getattr__ for it each time
         type.__setattr__(cls, "_made", True)  # all cases are there
 
     def __getattr__(cls: Any, name: str) -> Any:
-        """Only what is no case comes here (and on Python 3.11 also a case)."""
-        found = cls.__dict__.get("_member_map_", {}).get(name)
-        if found is None:
-            raise AttributeError(f"{cls.__name__} has no case {name!r}{_hint(cls, name)}")
-        return found
+        """Only what is no case comes here."""
+        raise AttributeError(f"{cls.__name__} has no case {name!r}{_hint(cls, name)}")
 
     def __setattr__(cls: Any, name: str, value: Any) -> None:
         if name[0] != "_" and cls.__dict__.get("_made") and not hasattr(cls, name):

@@ -35,21 +35,24 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
                 value, memory, element = standing
                 if found._element != element or found._shape is not None:
                     _check_fit(feed, found)
-                copies.append((memory, found._bytes))
-            else:
-                value = found._views.get(feed.form)
-                if value is None:
-                    value = _whole(feed, found)
+                copies.append((memory, found._bytes if found._length == cell.nbytes else found._bytes[: cell.nbytes]))
+                taken.append(value)
+                continue
+            value = found._views.get(feed.form)
+            if value is None:
+                value = _whole(feed, found)
         else:
             value = _cut(feed, found, given, batch)
         if feed.limit is not None:
             check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
         taken.append(value)
-    inputs, labels, weights = given
-    if len(inputs or ()) + len(labels or ()) + len(weights or ()) != count:
+    for data in given:
+        if data:
+            count -= len(data)
+    if count:
         _check_names(feeds, given)
     for memory, source in copies:  # at the end, when nothing can be refused any more
-        memory[:] = source if len(source) == len(memory) else source[: len(memory)]
+        memory[:] = source
     return taken
 
 
@@ -105,6 +108,8 @@ def refuse_names(given: Sequence[Data | None], declared: Sequence[Collection[str
         for name in data or ():
             if name in declared[group]:
                 continue
+            if group == 1 and not declared[group]:
+                refuse("data for loss labels was given, and addInputs declared no loss labels")
             known = ", ".join(sorted(declared[group])) or "nothing"
             other = next((DICTIONARIES[n] for n, names in enumerate(declared) if name in names), None)
             meant = hint(name, declared[group]) if other is None else f"; data for {name!r} goes into {other}"

@@ -7,7 +7,6 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeding import take
 from mlc_torch.nodes.node import Node
-from mlc_torch.refusals import refuse
 from mlc_torch.running.asynchronous import awaited
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.executable import ExecutableGraph
@@ -73,23 +72,20 @@ class MLCInferenceGraph(ExecutableGraph):
     @packs_request(travel)
     def _run(self, request: Request) -> tuple[TensorState, Targets]:
         """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-        declared, runs, device = self._declared, self._runs, self._device
-        _, options, _, wanted, given, outputs, _ = request
-        _, labels, weights = given
-        if (labels and not declared.labels) or (weights and not declared.label_weights):
-            refuse("data for loss labels was given, and addInputs declared no loss labels")
+        runs, (_, options, _, wanted, data, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if wanted == full else self._batch(wanted, full)
-        targets = output_targets(outputs, declared.outputs, full, batch) if outputs else ()
+        targets = output_targets(outputs, self._declared.outputs, full, batch) if outputs else ()
         session = runs.sessions.get(_WHOLE)
         if session is None or session.checked != changes.newest:
             session = self._session(_WHOLE)
         runs.active = session
-        bits = options | runs.forced_options
-        data = NO_DATA if bits & SKIPS_WRITING else given
-        feeds = take(self._feeds[_WHOLE], data, None if batch == full else batch)
-        session.forward(feeds, _INFER, batch == full, bool(bits & BY_LAYER))
-        return publish(session, device), targets
+        whole, bits = batch == full, options | runs.forced_options
+        if bits & SKIPS_WRITING:
+            data = NO_DATA
+        feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
+        session.forward(feeds, _INFER, whole, bits & BY_LAYER)
+        return publish(session, self._device), targets
 
     @declare(
         f"async execute(inputsData: {DATA}, lossLabelsData: {DATA}? = nil, lossLabelWeightsData: {DATA}? = nil, "

@@ -20,9 +20,8 @@ from mlc_torch.tensor.data import LITTLE, USUAL
 
 def publish(session: Session, device: MLCDevice) -> TensorState:
     """Give the readable tensors their values; gives the one that the handler gets."""
-    values, fits = session.values, session.gear is session.fitting
-    for number, cell in enumerate(session.readable):
-        value = values[number]
+    fits = session.gear is session.fitting
+    for cell, value in zip(session.readable, session.values):  # noqa: B905 - one for each, and strict takes its time
         # Asking a tensor for its shape takes longer than all the rest here.
         cell.publish(value if fits or value.shape == cell.shape else into_full(cell, value, cell.value), device)
     return session.result

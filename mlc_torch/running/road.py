@@ -45,7 +45,9 @@ from mlc_torch.torch_private import (
 Work = Callable[[Any, Request], tuple[TensorState | None, Targets]]
 """What a call does under the lock: gives the handler's result, and what goes into the caller's buffers."""
 
-_CPU = torch.device("cpu")
+
+_NOT_COMPILED = MLCDevice._cpu()
+"""The device of a graph whose call is going to be refused."""
 
 
 class Traveller(Protocol):
@@ -66,8 +68,9 @@ class Traveller(Protocol):
         """A result has come to the host."""
 
 
-Done = tuple[TensorState | None, Clock | None, Queued | None]
-"""The handler's result, the clock of a measured call, and on a device what happens when the work is done."""
+Done = tuple[TensorState | None, Clock | None] | Queued | None
+"""What is left to do without the locks: to call the handler with its result and the clock of a measured call, or to wait
+for a device; or nothing."""
 
 
 def travel(graph: Traveller, request: Request, work: Work) -> bool:
@@ -83,34 +86,35 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
         if pair is not None:
-            with pair[0], pair[1]: result, clock, queued = _drive(graph, request, work)  # noqa: E701  # fmt: skip
+            with pair[0], pair[1]: done = _drive(graph, request, work)  # noqa: E701  # fmt: skip
         else:
-            result, clock, queued = graph._lock.holding(_drive, graph, request, work)
+            done = graph._lock.holding(_drive, graph, request, work)
     except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
         _fail(graph, error, request)
-    if queued is not None:
-        return queued.finish(queue, bool(request.options & SYNCHRONOUS))
-    if handler is not None:
-        seconds = clock.seconds() if clock is not None else 0.0
-        try:
-            handler(None if result is None else MLCTensor._of(result), None, seconds)
-        except (MLCRefusal, TypeError) as raised:
-            came_from_handler(raised, handler)
-            raise
+    if done is None:
+        return True
+    if isinstance(done, Queued):
+        return done.finish(queue, bool(request.options & SYNCHRONOUS))
+    assert handler is not None
+    result, clock = done
+    try:
+        handler(None if result is None else MLCTensor._of(result), None, clock.seconds() if clock is not None else 0.0)
+    except (MLCRefusal, TypeError) as raised:
+        came_from_handler(raised, handler)
+        raise
     return True
 
 
 def _drive(graph: Traveller, request: Request, work: Work) -> Done:
-    device, (_, options, handler, _, _, _, keeps_result) = graph._device, request
-    place, kind = (_CPU, "cpu") if device is None else (device.torch_device, device._kind)
-    clock = Clock(place) if options & PROFILING else None
-    if device is not None and device._is_shared:
+    device, (_, options, handler, _, _, _, keeps_result) = graph._device or _NOT_COMPILED, request
+    clock = Clock(device.torch_device) if options & PROFILING else None
+    if device._is_shared:
         work = graph._together(work)
-    before = (dispatch_modes(), function_modes(), records_gradients())
+    before = modes, functions, _ = dispatch_modes(), function_modes(), records_gradients()
     try:
         try:
-            if before[0] or before[1] or inference_mode() or any_autocast() or transformations() is not None:
-                with undisturbed(place):
+            if modes or functions or inference_mode() or any_autocast() or transformations() is not None:
+                with undisturbed(device.torch_device):
                     result, targets = work(graph, request)
             else:
                 result, targets = work(graph, request)
@@ -126,15 +130,16 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
         raise
     if clock is not None:
         clock.stop()
-    if kind != "cpu":
-        return result, clock, Queued(place, result, targets, handler, clock, graph._look_at_result)
+    if device._kind != "cpu":
+        return Queued(device.torch_device, result, targets, handler, clock, graph._look_at_result)
     for cell, target in targets:
         fill(target, cell.value)
-    if result is not None and handler is not None:
-        users = graph._users
-        if keeps_result or (len(users.threads) > 1 and users.are_several()):
-            result = result.frozen(result.value)  # another thread may run the graph before the result is read
-    return result, clock, None
+    if handler is None:
+        return None
+    users = graph._users
+    if result is not None and (keeps_result or (len(users.threads) > 1 and users.are_several())):
+        result = result.frozen(result.value)  # another thread may run the graph before the result is read
+    return result, clock
 
 
 def _recover(graph: Traveller, before: Ambience) -> None:

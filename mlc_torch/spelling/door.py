@@ -88,8 +88,8 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> l
         inner = _converted(value, type_[:-1], convert, known)
         return [f"if {value} is not None:", *(f"    {line}" for line in inner)]
     change = f"{value} = {convert}({value})"
-    if type_ == "Int":  # of 64 bits
-        return [f"if type({value}) is not int or not {-(2**63)} <= {value} < {2**63}: {change}"]
+    if type_ == "Int":  # of 64 bits; negative ones are rare, and looked at again
+        return [f"if type({value}) is not int or {value} >> 63: {change}"]
     if type_ in _EXACT:
         return [f"if type({value}) is not {_EXACT[type_]}: {change}"]
     if type_ in ("UnsafeMutableRawPointer", "UnsafeRawPointer"):
