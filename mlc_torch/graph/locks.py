@@ -1,4 +1,4 @@
-"""The locks of a graph: its own, and those of the graphs whose layers it runs."""
+"""The locks of a graph: those of the graphs whose layers it runs, or its own."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _numbers = itertools.count()
 class Locks:
     """Holds several graphs at once. A thread may enter again what it holds.
 
-    Graphs over the same layers run one after the other, since a layer's module is in one mode at a time. Every thread
-    takes the locks in the order they were made in, so that no two wait for each other.
+    Graphs over the same layers run one after the other, since a layer's module is in one mode at a time: a graph over
+    others is locked where they are, and needs no lock of its own. Every thread takes the locks in the order they were made
+    in, so that no two wait for each other.
 
     A lock is only ever taken by its own ``with``: a Ctrl-C between a lock's ``acquire`` and the ``try`` behind it would
     leave the lock taken for good, and other threads waiting; so would one that strikes as a context manager written in
@@ -30,11 +31,11 @@ class Locks:
 
     def __init__(self, shared_with: Iterable[Locks] = ()) -> None:
         known = {number: lock for locks in shared_with for number, lock in locks._numbered}
-        known[next(_numbers)] = threading.RLock()
+        known = known or {next(_numbers): threading.RLock()}
         self._numbered: list[tuple[int, threading.RLock]] = sorted(known.items(), key=lambda item: item[0])
         self._locks = tuple(lock for _, lock in self._numbered)
-        self.pair = self._locks if len(self._locks) == 2 else None
-        """The locks of a graph over one other, which is the usual case; ``None`` where there are more or fewer."""
+        self.one = self._locks[0] if len(self._locks) == 1 else None
+        """The lock, where there is one, which is the usual case."""
         together = _TOGETHER.get(len(self._locks))
         self.holding = partial(_hold_all, self._locks) if together is None else partial(together, *self._locks)
         """Calls a function with the arguments behind it while all locks are held."""

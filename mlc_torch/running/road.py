@@ -82,11 +82,11 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         if handler is not None:
             check_handler(handler)  # a thread's first one, before anything runs
         users.add()
-    pair = graph._lock.pair
+    lock = graph._lock.one
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
-        if pair is not None:
-            with pair[0], pair[1]: done = _drive(graph, request, work)  # noqa: E701  # fmt: skip
+        if lock is not None:
+            with lock: done = _drive(graph, request, work)  # noqa: E701  # fmt: skip
         else:
             done = graph._lock.holding(_drive, graph, request, work)
     except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
