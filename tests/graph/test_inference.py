@@ -18,6 +18,7 @@ from mlc_torch import (
     MLCTrainingGraph,
     last_refusal,
 )
+from mlc_torch.running.completion import wait_for_handlers
 from tests.graph.programs import array, cpu, data, dense, on, placeholder, regression, sgd, tensor, values
 
 
@@ -51,6 +52,27 @@ def test_the_handler_gets_the_last_node(torch_device):
     np.testing.assert_allclose(array(result), want, rtol=1e-5)
     np.testing.assert_allclose(array(program.result), want, rtol=1e-5)
     assert result.label == program.result.label and result.tensorID == program.result.tensorID
+
+
+@pytest.mark.parametrize("rows", [4, 512], ids=["little", "two million bytes"])
+def test_data_has_been_read_when_the_call_returns(torch_device, rows):
+    """However much it is, and though a device may still be at work: the program may write the next batch there."""
+    x, graph, buffer = placeholder(rows, 1024), MLCGraph(), np.empty((rows, 1024), np.float32)
+    y = graph.node(MLCActivationLayer.relu, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.addOutputs({"y": y})
+    assert inference.compile(options=[], device=on(torch_device))
+    outputs, wanted, given = [], [], data(buffer)
+    for seed in range(4):
+        buffer[...] = values(rows, 1024, seed=seed)
+        wanted.append(np.maximum(buffer, 0))
+        outputs.append(np.empty_like(buffer))
+        assert inference.execute(inputsData={"x": given}, outputsData={"y": data(outputs[-1])}, batchSize=rows)
+        buffer[...] = np.nan
+    assert inference.execute(inputsData={"x": given}, batchSize=rows, options=MLCExecutionOptions.synchronous)
+    wait_for_handlers()
+    for got, want in zip(outputs, wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_inference_sees_the_weights_that_training_changes(torch_device):
