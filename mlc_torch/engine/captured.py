@@ -53,8 +53,7 @@ class Captured:
         self.sends = self._exchange is not None
         """Whether its gradient phase sends the gradients to other processes, and waits for theirs."""
         self.why = f"over the {inner.name} phases"
-        numbers = updater.number_count if updater is not None else 0
-        self._block = Block(feeds, numbers, plan.device, overlaps=inner.mode.differentiates)
+        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
         self._static = self._block.feeds
         if updater is not None and self._block.numbers is not None:
             updater.keep_numbers_in(self._block.numbers)

@@ -12,7 +12,7 @@ from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.recording import release_later
 
 _ALIGNMENT = 256
-_SMALL, _MUCH, _LARGE = 128 << 10, 1 << 20, 16 << 20
+_SMALL, _LARGE = 128 << 10, 16 << 20
 
 
 class _Slot:
@@ -30,22 +30,19 @@ class Block:
     """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call.
 
     Slots of host memory are used one after the other: recording an event costs more than a small copy, so half a round of
-    them shares one. Of much data a copy takes longer than a slot spares, unless the device works on something else
-    meanwhile: where it does not, as in an inference, there are no slots, and CUDA reads the caller's memory.
+    them shares one.
     """
 
     is_replayed = False
     """Whether copies are part of recordings, where torch does not see them."""
 
-    def __init__(self, like: Tensors, numbers: int, device: torch.device, overlaps: bool) -> None:
+    def __init__(self, like: Tensors, numbers: int, device: torch.device) -> None:
         size = sum(map(_padded, like)) + 4 * numbers
         size = -(-size // 4) * 4
         self.memory = torch.zeros(size, dtype=torch.uint8, device=device)
         self.feeds = views_of(self.memory, like)
         self.numbers = self.memory[size - 4 * numbers :].view(torch.float32) if numbers else None
         self._slot_count = 8 if size < _SMALL else 4 if size < _LARGE else 2
-        if size >= _MUCH and not overlaps:
-            self._slot_count = 0
         self.is_small = size < _SMALL
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
         self._done: list[torch.cuda.Event | None] = [None, None]
@@ -72,14 +69,12 @@ class Block:
         return bool(numbers)
 
     def take(self, feeds: Tensors) -> None:
-        """Copy tensors that lie on some device. Host memory has been read when this returns."""
+        """Copy tensors that lie on some device."""
         for static, feed in zip(self.feeds, feeds, strict=True):
             static.copy_(feed, non_blocking=True)
 
     def stage(self, feeds: Tensors, numbers: Sequence[float]) -> int | None:
-        """Copy into the slot that comes next. Gives its number, or ``None`` where a feed is no host tensor or no slot is."""
-        if not self._slots:
-            return None
+        """Copy into the slot that comes next. Gives its number, or ``None`` where a feed is no host tensor."""
         for feed in feeds:
             if not feed.is_cpu:
                 return None
