@@ -107,7 +107,10 @@ def test_every_ratio_above_one_has_its_reason():
     assert reasons("infer choice", runs[2:]) == ""
     assert reasons("call: async, 1 sample", runs[:1]) == "an await hands the work to another thread and back (10 µs)"
     on_device = [ran(30e-6, 20e-6, "cuda")]
-    assert reasons("infer perceptron 4096", on_device) == "the inputs are copied into pinned memory first (10 µs)"
+    assert (
+        reasons("infer perceptron 4096", on_device)
+        == "the inputs are copied into pinned memory first, where they lie already by hand (10 µs)"
+    )
     assert "within the spread" in reasons("train perceptron 4096", [ran(1.1, 1.0, low=0.9)])
     assert "not known" in reasons("train perceptron 4096", [ran(1.1, 1.0)])
 
