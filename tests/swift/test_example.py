@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.swift.toolbox import HERE, run
+from tests.swift.toolbox import HERE, complaints, run
 
 ROOT = HERE.parents[1]
 PROGRAM = "examples/swift/linear_regression.swift"
@@ -20,7 +20,7 @@ def test_the_page_shows_the_command():
 @pytest.mark.swift
 def test_the_example_prints_what_the_page_says():
     done = run(PROGRAM, cwd=ROOT)
-    assert done.returncode == 0 and not done.stderr
+    assert (done.returncode, complaints(done)) == (0, [])
     page = (ROOT / "docs" / "swift.md").read_text("utf-8")
     shown = re.search(rf"swift run {PROGRAM}\n```\n+```text\n(.*?)```", page, re.DOTALL)
     assert shown and done.stdout == shown[1]

@@ -80,6 +80,11 @@ def run(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What stands on standard error beside the command's own lines: it may have had to build the module, or to wait."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("mlc-torch: ")]
+
+
 def written(folder: Path, **files: str) -> Path:
     """Files of these contents; ``__`` in a name stands for a slash, and ``.swift`` is added."""
     for name, text in files.items():
