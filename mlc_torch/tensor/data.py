@@ -130,7 +130,8 @@ class MLCTensorData(MLCObject):
                 if self._shape is not None and self._shape != shape:
                     self._check_shape(dtype, shape, f"data for {name!r}" if name else "the data")
                 with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
-                    found = _alias(self._bytes, dtype, math.prod(shape)).view(shape)
+                    # Detached: of a view, torch looks at what it is a view of in every operation, which takes time.
+                    found = _alias(self._bytes, dtype, math.prod(shape)).view(shape).detach()
             self._views[key] = found
         return found
 

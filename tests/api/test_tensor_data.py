@@ -56,6 +56,17 @@ def test_nothing_is_copied():
     assert tensor[0] == 5
 
 
+@pytest.mark.parametrize(
+    "kind", ["numpy", "torch", "bytes", "bytearray", "memoryview", "array.array", "ctypes", "mmap"]
+)
+def test_what_torch_reads_is_no_view_of_another_tensor(kind):
+    """Every operation on a view costs more than on a tensor that stands for itself."""
+    buffer = KINDS[kind]()
+    seen = MLCTensorData(bytesNoCopy=buffer, length=16)._view(torch.float32, (2, 2))
+    assert seen.shape == (2, 2) and not seen._is_view()
+    assert seen.numpy().tobytes() == memoryview(buffer if kind != "torch" else buffer.numpy()).tobytes()
+
+
 def test_the_buffer_is_kept_alive():
     class Owner(bytearray):
         pass
