@@ -125,9 +125,9 @@ def _option_set(name: str, options: dict[str, Any], tables: _Tables) -> list[str
         "",
         f"public struct {name}: OptionSet, Sendable {{",
         "    public let rawValue: UInt64",
-        "    public init(rawValue: UInt64) { self.rawValue = rawValue }",
+        "    @inlinable public init(rawValue: UInt64) { self.rawValue = rawValue }",
         *(
-            f"    public static let {_name(o['swift'])} = {name}(rawValue: {o['raw']})"
+            f"    @inlinable public static var {_name(o['swift'])}: {name} {{ {name}(rawValue: {o['raw']}) }}"
             for o in options.values()
             if o["swift"]
         ),

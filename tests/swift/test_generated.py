@@ -138,7 +138,7 @@ def test_every_case_is_there_with_its_raw_value(name):
 
 @pytest.mark.parametrize("name", api()["option_sets"])
 def test_every_option_is_there(name):
-    found = re.findall(rf"static let (\w+) = {name}\(rawValue: (\d+)\)", body("public struct", name))
+    found = re.findall(rf"static var (\w+): {name} {{ {name}\(rawValue: (\d+)\) }}", body("public struct", name))
     assert [(o, int(raw)) for o, raw in found] == [
         (o["swift"], o["raw"]) for o in api()["option_sets"][name].values() if o["swift"]
     ]

@@ -53,6 +53,7 @@ measures = {
     "shape": (10000, lambda: output.descriptor.shape),
     "execute": (500, lambda: small.execute(inputsData=given, batchSize=32, options=S)),
     "with literal": (500, lambda: small.execute(inputsData={"y": ys}, batchSize=32, options=S)),
+    "and literal": (500, lambda: (small.execute(inputsData=given, batchSize=32, options=S), {"y": ys})),
     "step": (
         50,
         lambda: training.execute(

@@ -32,11 +32,13 @@ small.addInputs(["y": y])
 small.compile(device: .cpu())
 let xs = MLCTensorData(bytesNoCopy: pixels, length: 32 * 784 * 4), ys = MLCTensorData(bytesNoCopy: answers, length: 1280)
 let given = ["y": ys]
+@inline(never) func look(_ data: [String: MLCTensorData]) { precondition(!data.isEmpty) }
 let measures: [String: (Int, () -> Void)] = [
     "number": (20000, { _ = output.tensorID }),
     "shape": (10000, { _ = output.descriptor.shape }),
     "execute": (500, { small.execute(inputsData: given, batchSize: 32, options: [.synchronous]) }),
     "with literal": (500, { small.execute(inputsData: ["y": ys], batchSize: 32, options: [.synchronous]) }),
+    "and literal": (500, { small.execute(inputsData: given, batchSize: 32, options: [.synchronous]); look(["y": ys]) }),
     "step": (50, { training.execute(inputsData: ["x": xs], lossLabelsData: ["y": ys], lossLabelWeightsData: nil, batchSize: 32, options: [.synchronous]) { _, _, _ in } }),
 ]
 while let name = readLine() {
