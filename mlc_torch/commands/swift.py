@@ -12,6 +12,7 @@ from pathlib import Path
 from mlc_torch.swift import cache, packages, programs
 from mlc_torch.swift.libpython import libpython
 from mlc_torch.swift.neighbours import ON_REQUEST, USUAL, chosen_neighbours
+from mlc_torch.swift.processes import become
 from mlc_torch.swift.saying import SwiftTrouble, say
 from mlc_torch.swift.toolchain import toolchain
 
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
             say(str(trouble))
         return trouble.status
     except KeyboardInterrupt:  # while something is compiled; a program that runs already has this process's place
-        return packages.become(-signal.SIGINT)
+        return become(-signal.SIGINT)
 
 
 def _names(text: str) -> list[str]:

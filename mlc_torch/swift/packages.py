@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from mlc_torch.swift.compiling import compile_swift
 from mlc_torch.swift.generate import generate
 from mlc_torch.swift.libpython import libpython
 from mlc_torch.swift.modules import SOURCES, build_modules
+from mlc_torch.swift.processes import become, none_left_behind
 from mlc_torch.swift.programs import environment
 from mlc_torch.swift.saying import SwiftTrouble, say
 from mlc_torch.swift.toolchain import Toolchain, toolchain
@@ -42,7 +41,7 @@ class Package:
         flags = [word for flag in modules.compiler_flags() for word in ("-Xswiftc", flag)]
         for folder in modules.folders:
             flags += ["-Xlinker", f"-L{folder}", "-Xlinker", "-rpath", "-Xlinker", str(folder)]
-        compile_swift(self._swift_build(tools, *(["--build-tests"] if tests else []), *flags), self.folder, sys.stderr)
+        compile_swift(self._swift_build(tools, *(["--build-tests"] if tests else []), *flags), self.folder)
         return tools
 
     def _swift_build(self, tools: Toolchain, *more: str) -> list[str | Path]:
@@ -98,7 +97,8 @@ class Package:
 
 
 def _answer(command: list[str | Path], cwd: Path) -> str:
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    with none_left_behind():
+        done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode:
         sys.stderr.write(done.stdout + done.stderr)
         raise SwiftTrouble(f"{' '.join(map(str, command[1:3]))} failed (see above)")
@@ -111,7 +111,8 @@ class _XCTest:
 
     def run(self, filters: Sequence[str]) -> int | None:
         """The status, or ``None`` where there was nothing to run. The product knows names, not expressions."""
-        listed = subprocess.run([self.product, "--list-tests"], env=environment(), capture_output=True, text=True)
+        with none_left_behind():
+            listed = subprocess.run([self.product, "--list-tests"], env=environment(), capture_output=True, text=True)
         names = re.findall(r"^(\w+\.\w+/\w+)$", listed.stdout, re.MULTILINE)
         if listed.returncode and not names:
             sys.stderr.write(listed.stdout + listed.stderr)
@@ -134,26 +135,8 @@ class _SwiftTesting:
 
 def _run(command: list[str | Path]) -> int:
     sys.stdout.flush()
-    # Ctrl-C reaches the tests, which end by it; then so do we.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with subprocess.Popen(command, env=environment(), preexec_fn=_default_interrupt) as running:
-            status = running.wait()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return become(status)
-
-
-def _default_interrupt() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def become(status: int) -> int:
-    """The exit status of a process whose place this one takes: what a signal ended ends this by the same signal."""
-    if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
-        os.kill(os.getpid(), -status)
-    return status
+    with none_left_behind():
+        return become(subprocess.run(command, env=environment()).returncode)
 
 
 _MANIFEST = """\

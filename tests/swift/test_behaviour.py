@@ -6,13 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from mlc_torch.swift.libpython import libpython
-from tests.swift.toolbox import HERE, command, complaints, environment, hosted, run, swift, written
+from tests.swift.toolbox import HERE, command, complaints, environment, hosted, interrupted, run, swift, written
 
 pytestmark = pytest.mark.swift
 
@@ -137,20 +136,9 @@ def started(words: list[str | Path], **more: str) -> subprocess.Popen[str]:
     return running
 
 
-def interrupted(words: list[str | Path], **more: str) -> tuple[int, str]:
-    """Status and standard error of a program that gets a Ctrl-C, which must end it within a second.
-
-    On a busy machine a process may wait that long for its turn, and gets another; one that is always late has no excuse.
-    """
-    for _ in range(5):
-        running = started(words, **more)
-        time.sleep(0.3)
-        sent = time.monotonic()
-        running.send_signal(signal.SIGINT)
-        _, errors = running.communicate()
-        if time.monotonic() - sent < 1:
-            return running.returncode, errors
-    pytest.fail(f"took {time.monotonic() - sent} s to end")
+def interrupt(words: list[str | Path], **more: str) -> tuple[int, str]:
+    """Status and standard error of a program that gets a Ctrl-C when it is ready."""
+    return interrupted(lambda: started(words, **more))
 
 
 def binary(name: str) -> Path:
@@ -160,7 +148,7 @@ def binary(name: str) -> Path:
     return found[-1]
 
 
-@pytest.mark.parametrize("place", ["main", "handler", "execute", "wait"])
+@pytest.mark.parametrize("place", ["start", "main", "handler", "execute", "wait"])
 @pytest.mark.parametrize("by", ["command", "itself", "in-python"])
 def test_ctrl_c_ends_it_as_any_swift_program(compiled, place, by):
     words: list[str | Path] = [*command("run", BEHAVIOUR / "interrupted.swift", "--", place)]
@@ -168,14 +156,14 @@ def test_ctrl_c_ends_it_as_any_swift_program(compiled, place, by):
         words = [binary("interrupted"), place]
     elif by == "in-python":
         words = [*hosted("run", "--in-python", BEHAVIOUR / "interrupted.swift", "--", place)]
-    status, errors = interrupted(words, MLC_TORCH_PYTHON=sys.executable)
+    status, errors = interrupt(words, MLC_TORCH_PYTHON=sys.executable)
     assert status == -signal.SIGINT
     assert "Traceback" not in errors and "KeyboardInterrupt" not in errors
 
 
 def test_a_programs_own_handler_stays_in_force(compiled):
-    assert interrupted(command("run", BEHAVIOUR / "interrupted.swift", "--", "own"))[0] == 33
-    assert interrupted(command("run", BEHAVIOUR / "earlier.swift"))[0] == 34
+    assert interrupt(command("run", BEHAVIOUR / "interrupted.swift", "--", "own"))[0] == 33
+    assert interrupt(command("run", BEHAVIOUR / "earlier.swift"))[0] == 34
 
 
 # As a library inside Python

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from mlc_torch.swift.libpython import libpython
 from mlc_torch.swift.modules import SOURCES, module_keys
 from mlc_torch.swift.neighbours import ON_REQUEST, USUAL, chosen_neighbours
 from mlc_torch.swift.saying import SwiftTrouble
+from tests.swift.toolbox import command, environment, interrupted, left_of, session, swift
 
 COMPILER = """#!/bin/sh
 # Writes down how it was called, and "compiles" to a script that tells how that was called.
@@ -32,7 +32,7 @@ while [ $# -gt 0 ]; do
     [ "$1" = -o ] && out=$2
     case $1 in
         *broken.swift) echo "broken.swift:1:8: error: no such module 'UIKit'"; exit 1 ;;
-        *endless.swift) exec sleep 600 ;;
+        *endless.swift) exec "$PYTHON" "$APART" ;;
     esac
     shift
 done
@@ -41,13 +41,36 @@ chmod +x "$out"
 """
 
 
+PACKAGES = """#!/bin/sh
+# SwiftPM, as far as `swift test` asks it; "endless" beside Package.swift says what never ends.
+case "$*" in
+    "package dump-package") echo '{"name": "Bare", "targets": [{"name": "BareTests", "type": "test"}]}' ;;
+    *--show-bin-path*) pwd ;;
+    *) [ "$(cat endless)" != build ] || exec "$PYTHON" "$APART" ;;
+esac
+"""
+TESTS = """#!/bin/sh
+if [ "$1" = --list-tests ]; then echo Bare.Tests/testOne; else exec "$PYTHON" "$APART"; fi
+"""
+APART = """import os, signal, subprocess
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+# Never ends, nor does its child in a process group of its own, which is how SwiftPM starts compilers.
+with subprocess.Popen(["sleep", "600"], process_group=0):
+    open(os.environ["LOG"], "a").write("endless\\n")
+"""
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
-    """A machine with the stand-in on its PATH and an empty cache."""
+    """A machine with the stand-ins on its PATH and an empty cache."""
     place = tmp_path / "bin"
     place.mkdir()
-    (place / "swiftc").write_text(COMPILER)
-    (place / "swiftc").chmod(0o755)
+    for name, text in (("swiftc", COMPILER), ("swift", PACKAGES)):
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
+    (tmp_path / "apart.py").write_text(APART)
+    monkeypatch.setenv("PYTHON", sys.executable)
+    monkeypatch.setenv("APART", str(tmp_path / "apart.py"))
     monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
     monkeypatch.setenv("MLC_TORCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
@@ -59,17 +82,6 @@ def home(tmp_path, monkeypatch) -> Path:
 def log(home: Path) -> list[str]:
     file = home / "log"
     return file.read_text().splitlines() if file.exists() else []
-
-
-def swift(*words: str | Path, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "_mlc_torch_command", "swift", *map(str, words)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        input=given,
-        capture_output=True,
-        text=True,
-    )
 
 
 def test_run_compiles_once_and_becomes_the_program(home):
@@ -102,31 +114,48 @@ try:
 finally:
     print("torch" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-        capture_output=True,
-        text=True,
-    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
     assert done.stdout.endswith("False\n")
     assert "Swift version 6.7 (stand-in), cray" in done.stdout
 
 
-def test_ctrl_c_while_compiling_ends_the_command_as_it_ends_a_compiler(home):
-    source = home / "code" / "endless.swift"
-    source.write_text("")
+def started(home: Path, *words: str | Path) -> subprocess.Popen[str]:
+    """The command, when it has come to what never ends."""
+    before = log(home).count("endless")
     running = subprocess.Popen(
-        [sys.executable, "-m", "_mlc_torch_command", "swift", "run", source],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        command(*words),
+        cwd=home,
+        env=environment(),
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
-    while running.poll() is None and not any(str(source) in line for line in log(home)):
+    while running.poll() is None and log(home).count("endless") == before:
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
-    _, errors = running.communicate()
-    assert running.returncode == -signal.SIGINT and "Traceback" not in errors
-    assert list((home / "cache" / "swift" / "programs").iterdir()) == []
+    return running
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "with its group"])
+@pytest.mark.parametrize("while_", ["run", "build", "test"])
+def test_ctrl_c_ends_the_command_and_all_that_it_started(home, while_, group):
+    """While it compiles a program, while SwiftPM builds a package, and while the tests of one run."""
+    source = made(home, "code/endless.swift", "Package.swift")[0]
+    (home / "endless").write_text(while_)
+    (home / "BarePackageTests.xctest").write_text(TESTS)
+    (home / "BarePackageTests.xctest").chmod(0o755)
+    sessions = []
+
+    def start() -> subprocess.Popen[str]:
+        running = started(home, *(["run", source] if while_ == "run" else ["test", home]))
+        sessions.append(running.pid)
+        assert len(session(running.pid)) >= 3, session(running.pid)
+        return running
+
+    status, errors = interrupted(start, group=group)
+    assert status == -signal.SIGINT and "Traceback" not in errors
+    assert [line for leader in sessions for line in left_of(leader)] == []
+    assert list((home / "cache" / "swift").glob("programs/*")) == []
 
 
 def keys(home: Path, *words: str, files: list[Path]) -> str:
@@ -226,6 +255,7 @@ def test_a_toolchain_may_be_named(home, monkeypatch, part):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     assert toolchain.toolchain().swiftc == home / "bin" / "swiftc"
     assert toolchain.toolchain().number == (6, 7)
+    (home / "bin" / "swift").unlink()
     with pytest.raises(SwiftTrouble, match="has no command swift beside it"):
         _ = toolchain.toolchain().swift
 

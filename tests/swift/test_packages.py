@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.swift.toolbox import environment, swift
+from tests.swift.toolbox import command, environment, interrupted, left_of, session, swift, written
 
 pytestmark = pytest.mark.swift
 
@@ -161,6 +163,58 @@ def test_swift_testing(package):
     done = run_tests(package)
     assert done.returncode == 1 and "failsToo" in done.stdout + done.stderr
     file.unlink()
+
+
+# Ctrl-C
+
+
+ENDLESS = """// swift-tools-version: 5.9
+import PackageDescription
+let package = Package(name: "Endless", targets: [
+    .target(name: "Long"), .testTarget(name: "EndlessTests", dependencies: ["Long"]),
+])
+"""
+LONG = "public func f{0}(_ x: [Int: [String: Double]]) -> [Double] {{ x.values.flatMap {{ $0.map {{ $1 + {0} }} }}.sorted() }}\n"
+FOREVER = """import MLCompute
+import XCTest
+final class EndlessTests: XCTestCase {
+    func testForever() { while true { _ = MLCTensor(shape: [1]).descriptor.shape } }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory) -> Path:
+    """It compiles for some seconds, and its test does not end."""
+    long = "".join(LONG.format(i) for i in range(300))
+    folder = tmp_path_factory.mktemp("endless")
+    return written(folder, Package=ENDLESS, Sources__Long__Long=long, Tests__EndlessTests__EndlessTests=FOREVER)
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["alone", "with its group"])
+@pytest.mark.parametrize("while_", ["-module-name Long ", "EndlessPackageTests.xctest"], ids=["compiling", "testing"])
+def test_ctrl_c_ends_the_tests_and_all_that_was_started(endless, while_, group):
+    leaders = []
+
+    def start() -> subprocess.Popen[str]:
+        running = subprocess.Popen(
+            command("test", endless),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        leaders.append(running.pid)
+        while running.poll() is None:
+            if any(while_ in line and "--list-tests" not in line for line in session(running.pid)):
+                break
+            time.sleep(0.02)
+        return running
+
+    status, errors = interrupted(start, group=group)
+    assert status == -signal.SIGINT and "Traceback" not in errors and "KeyboardInterrupt" not in errors
+    assert [line for leader in leaders for line in left_of(leader)] == []
 
 
 def test_a_package_without_tests_is_an_error(tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from mlc_torch.swift.toolchain import toolchain
@@ -83,6 +87,41 @@ def run(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
     """What stands on standard error beside the command's own lines: it may have had to build the module, or to wait."""
     return [line for line in done.stderr.splitlines() if not line.startswith("mlc-torch: ")]
+
+
+def interrupted(start: Callable[[], subprocess.Popen[str]], *, group: bool = False) -> tuple[int, str]:
+    """Status and standard error of a process that gets a Ctrl-C, alone or with its group, which must end it within a second.
+
+    On a busy machine a process may wait that long for its turn, and gets another; one that is always late has no excuse.
+    """
+    for _ in range(5):
+        running = start()
+        time.sleep(0.3)
+        sent = time.monotonic()
+        (os.killpg if group else os.kill)(running.pid, signal.SIGINT)
+        _, errors = running.communicate(timeout=100)
+        if time.monotonic() - sent < 1:
+            return running.returncode, errors
+    raise AssertionError(f"took {time.monotonic() - sent} s to end")
+
+
+def session(leader: int) -> list[str]:
+    """The commands that run in the session of a process that was started with one of its own."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            state, _, _, of = (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:4]
+            if int(of) == leader and state != "Z":
+                found.append((entry / "cmdline").read_text("utf-8", "replace").replace("\0", " "))
+    return found
+
+
+def left_of(leader: int) -> list[str]:
+    """What still runs in a session that was ended; on a busy machine a killed process may need a moment."""
+    last = time.monotonic() + 30
+    while (found := session(leader)) and time.monotonic() < last:
+        time.sleep(0.05)
+    return found
 
 
 def written(folder: Path, **files: str) -> Path:

@@ -50,9 +50,6 @@ struct Runtime {
         let python = CPython(library: library)
         self.python = python
 
-        // Importing torch takes SIGINT over; the program keeps the action it has.
-        var interrupt = sigaction()
-        sigaction(SIGINT, nil, &interrupt)
         var state: Int32?
         if python.isInitialized() == 0 {
             let executable = found.executable!.unicodeScalars.map { Int32($0.value) } + [0]
@@ -63,6 +60,12 @@ struct Runtime {
         } else {
             state = python.ensure()
         }
+        // Python's module signal takes SIGINT over when it is imported; the program keeps the action it has, also while
+        // torch is imported, which takes a second or two.
+        var interrupt = sigaction()
+        sigaction(SIGINT, nil, &interrupt)
+        _ = python.run("import signal")
+        sigaction(SIGINT, &interrupt, nil)
         // The folder that mlc_torch lies in, where the command found it; an installed one needs no help.
         _ = python.run("import os, sys; f = os.environ.get('MLC_TORCH_PATH'); f and f not in sys.path and sys.path.insert(0, f)")
         guard let module = python.importModule("mlc_torch"), let inside = python.importModule("mlc_torch.swift.inside"),
@@ -72,7 +75,6 @@ struct Runtime {
         }
         self.inside = inside
         self.copy = copy
-        sigaction(SIGINT, &interrupt, nil)
 
         classes = Runtime.kept(classTable.map { name, _ in
             guard let cls = python.getAttributeNamed(module, name) else { python.errorPrint(); end("mlc_torch has no \(name)") }
