@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlc_torch.swift import cache, packages, programs
 from mlc_torch.swift.libpython import libpython
+from mlc_torch.swift.module_package import write_package
 from mlc_torch.swift.neighbours import ON_REQUEST, USUAL, chosen_neighbours
 from mlc_torch.swift.processes import become
 from mlc_torch.swift.saying import SwiftTrouble, say
@@ -103,7 +104,7 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _package(arguments: argparse.Namespace) -> None:
-    packages.write_package(Path(arguments.folder).absolute(), chosen_neighbours(arguments.with_, arguments.without))
+    write_package(Path(arguments.folder).absolute(), chosen_neighbours(arguments.with_, arguments.without))
 
 
 def _doctor(arguments: argparse.Namespace) -> int:

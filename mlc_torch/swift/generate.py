@@ -204,19 +204,18 @@ def _property(member: Member, tables: _Tables) -> list[str]:
 
 
 def _initializer(member: Member, tables: _Tables) -> list[str]:
-    arguments, positional, labels = _arguments(member.parameters, [], tables)
-    made = f'callClass("{member.swift_name}", rt.classes[{tables.classes[member.owner]}], {arguments}, {positional}, {labels})'
-    answer = f'if p == py.none {{ {"return nil" if member.failable else f"""refused("{member.swift_name}")"""} }}'
     if not member.parameters:  # NSObject has it, and a program's subclass may call it through super
         return [
             "public override init() { super.init() }",
             "public override init(_object: UnsafeMutableRawPointer) { super.init(_object: _object) }",
         ]
+    who, cls = f'"{member.swift_name}"', f"rt.classes[{tables.classes[member.owner]}]"
+    arguments, positional, labels = _arguments(member.parameters, [], tables)
     return [
         f"public convenience init{'?' if member.failable else ''}({_parameters(member)}) {{",
         f"    {_LOCK}",
-        f"    let p = {made}",
-        f"    {answer}",
+        f"    let p = callClass({who}, {cls}, {arguments}, {positional}, {labels})",
+        f"    if p == py.none {{ {'return nil' if member.failable else f'refused({who})'} }}",
         "    self.init(_object: p)",
         "}",
     ]
@@ -231,7 +230,11 @@ def _method(member: Member, tables: _Tables) -> list[str]:
         f"{head} {{" if void else f"@discardableResult {head} -> {member.type} {{",
         f"    {_LOCK}",
         f'    let p = callMethod("{member.swift_name}", {tables.name(member.name)}, {arguments}, {positional}, {labels})',
-        "    py.decref(p)" if void else f"    defer {{ py.decref(p) }}\n        return {from_python(member.type, 'p')}",
+        *(
+            ["    py.decref(p)"]
+            if void
+            else ["    defer { py.decref(p) }", f"    return {from_python(member.type, 'p')}"]
+        ),
         "}",
     ]
 

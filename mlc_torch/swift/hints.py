@@ -67,11 +67,8 @@ def hints(words: str) -> list[str]:
     ):
         if hint := _type(name[0] or name[1]):
             found[hint] = None
-    for name, module in re.findall(r"value of type '([\w<>. ]+)' has no member|cannot find '(\w+)' in scope", words):
-        if "MTLDevice" in name:
-            found[_bare("Metal")] = None
-        if module.startswith("MTL"):
-            found[_bare("Metal")] = None
+    if re.search(r"value of type '[^']*MTLDevice[^']*' has no member", words):
+        found[_bare("Metal")] = None
     return list(found)
 
 

@@ -15,8 +15,11 @@ from mlc_torch.swift.toolchain import Toolchain
 
 SOURCES = Path(__file__).with_name("sources")
 
-_IMPORTED = ("Metal", "Combine")
-"""What MLCompute passes on to whoever imports it. Where one is left out, its few types are MLCompute's own."""
+_PASSED_ON = {"MLCompute": ("Metal", "Combine"), "SwiftUI": ("Combine",)}
+"""What a module imports, and passes on to whoever imports it. What MLCompute has to do without becomes its own."""
+
+LOADED = "-init=mlc_torch_loaded"
+"""For the linker: the function of MLCompute that runs when it is loaded."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +55,17 @@ def our_version() -> dict[str, object]:
     return {"version": number, "files": cache.digest(files)}
 
 
+def imported(name: str, neighbours: tuple[str, ...]) -> list[str]:
+    """The neighbours that a module imports."""
+    return [other for other in _PASSED_ON.get(name, ()) if other in neighbours]
+
+
 def module_keys(toolchain: Toolchain, neighbours: tuple[str, ...]) -> dict[str, str]:
     """For each module its name in the cache."""
-    ours = our_version()
-    keys = {}
-    for name in neighbours:
-        others = "Combine" in neighbours if name == "SwiftUI" else None
-        keys[name] = cache.key(module=name, ours=ours, toolchain=toolchain.identity, others=others)
-    imported = [name for name in _IMPORTED if name in neighbours]
-    keys["MLCompute"] = cache.key(module="MLCompute", ours=ours, toolchain=toolchain.identity, others=imported)
-    return keys
+    about = {"ours": our_version(), "toolchain": toolchain.identity}
+    return {
+        name: cache.key(module=name, others=imported(name, neighbours), **about) for name in (*neighbours, "MLCompute")
+    }
 
 
 def build_modules(toolchain: Toolchain, neighbours: tuple[str, ...]) -> Modules:
@@ -93,7 +97,7 @@ class _Build:
     def command(self, folder: Path) -> list[str | Path]:
         flags = ["-swift-version", "5", "-O", "-wmo", "-enforce-exclusivity=unchecked", "-parse-as-library"]
         if self.name == "MLCompute":
-            flags += ["-Xlinker", "-init=mlc_torch_loaded"]
+            flags += ["-Xlinker", LOADED]
         for other in self.before:
             # $ORIGIN: the folders stand beside each other wherever the cache is.
             flags += ["-I", str(other), "-L", str(other), "-Xlinker", "-rpath", "-Xlinker", f"$ORIGIN/../{other.name}"]
@@ -114,19 +118,22 @@ class _Build:
         ]
 
 
-def module_sources(name: str, neighbours: tuple[str, ...], folder: Path) -> list[Path]:
-    """The Swift files of a module; those that are not there as they are needed are written to ``folder``.
-
-    The toolchain need not see where Python's packages lie, so that all of them are.
-    """
+def module_texts(name: str, neighbours: tuple[str, ...]) -> dict[str, str]:
+    """The Swift files of a module, by name."""
     texts = {path.name: path.read_text("utf-8") for path in sorted((SOURCES / name).glob("*.swift"))}
     if name == "MLCompute":
         texts["Generated.swift"] = generate()
-        for missing in _IMPORTED:
-            if missing not in neighbours:
-                texts[f"{missing}.swift"] = (SOURCES / missing / f"{missing}.swift").read_text("utf-8")
+        for other in _PASSED_ON[name]:
+            if other not in neighbours:
+                texts |= module_texts(other, neighbours)
+    return texts
+
+
+def module_sources(name: str, neighbours: tuple[str, ...], folder: Path) -> list[Path]:
+    """The files of a module, written to ``folder``: the toolchain need not see where Python's packages lie."""
     place = folder / "sources"
     place.mkdir()
+    texts = module_texts(name, neighbours)
     for file, text in texts.items():
         (place / file).write_text(text, "utf-8")
     return [place / file for file in texts]

@@ -1,4 +1,4 @@
-"""SwiftPM packages: built and tested with their Package.swift untouched, and a package of the module itself."""
+"""SwiftPM packages, built and tested with their Package.swift untouched."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlc_torch.swift.compiling import compile_swift
-from mlc_torch.swift.generate import generate
 from mlc_torch.swift.libpython import libpython
-from mlc_torch.swift.modules import SOURCES, build_modules
+from mlc_torch.swift.modules import build_modules
 from mlc_torch.swift.processes import become, none_left_behind
 from mlc_torch.swift.programs import environment
-from mlc_torch.swift.saying import SwiftTrouble, say
+from mlc_torch.swift.saying import SwiftTrouble
 from mlc_torch.swift.toolchain import Toolchain, toolchain
 
 _NO_TESTS_FOUND = 69
@@ -137,64 +136,3 @@ def _run(command: list[str | Path]) -> int:
     sys.stdout.flush()
     with none_left_behind():
         return become(subprocess.run(command, env=environment()).returncode)
-
-
-_MANIFEST = """\
-// swift-tools-version: 5.9
-// Written by `mlc-torch swift package`. Depend on it by path:
-//     .package(path: "{folder}")   and   .product(name: "MLCompute", package: "{name}")
-import PackageDescription
-
-let package = Package(
-    name: "MLCompute",
-    products: [
-{products}
-    ],
-    targets: [
-{targets}
-    ]
-)
-"""
-
-
-def write_package(folder: Path, neighbours: tuple[str, ...]) -> None:
-    """The module and its neighbours as a package that others depend on by path."""
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or _ours(folder))):
-        raise SwiftTrouble(f"{folder} is there already, and not written by this command", 2)
-    names = [*neighbours, "MLCompute"]
-    targets = []
-    for name in names:
-        place = folder / "Sources" / name
-        place.mkdir(parents=True, exist_ok=True)
-        for old in place.glob("*.swift"):
-            old.unlink()
-        for path in sorted((SOURCES / name).glob("*.swift")):
-            (place / path.name).write_text(path.read_text("utf-8"), "utf-8")
-        targets.append(_target(name, neighbours))
-    (folder / "Sources" / "MLCompute" / "Generated.swift").write_text(generate(), "utf-8")
-    for missing in ("Metal", "Combine"):
-        if missing not in neighbours:
-            text = (SOURCES / missing / f"{missing}.swift").read_text("utf-8")
-            (folder / "Sources" / "MLCompute" / f"{missing}.swift").write_text(text, "utf-8")
-    products = ",\n".join(f'        .library(name: "{name}", targets: ["{name}"])' for name in names)
-    manifest = _MANIFEST.format(folder=folder, name=folder.name, products=products, targets=",\n".join(targets))
-    (folder / "Package.swift").write_text(manifest, "utf-8")
-    say(f'wrote {folder}; depend on it with .package(path: "{folder}")')
-
-
-def _target(name: str, neighbours: tuple[str, ...]) -> str:
-    needs = {
-        "MLCompute": [n for n in ("Metal", "Combine") if n in neighbours],
-        "SwiftUI": [n for n in ("Combine",) if n in neighbours],
-    }.get(name, [])
-    words = [f'name: "{name}"']
-    if needs:
-        words.append(f"dependencies: {json.dumps(needs)}")
-    if name == "MLCompute":
-        words.append('linkerSettings: [.unsafeFlags(["-Xlinker", "-init=mlc_torch_loaded"])]')
-    return f"        .target({', '.join(words)})"
-
-
-def _ours(folder: Path) -> bool:
-    manifest = folder / "Package.swift"
-    return manifest.is_file() and "Written by `mlc-torch swift package`" in manifest.read_text("utf-8")

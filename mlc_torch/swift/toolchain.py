@@ -15,6 +15,8 @@ from typing import Any
 from mlc_torch.swift import cache
 from mlc_torch.swift.saying import SwiftTrouble
 
+OLDEST = (5, 10)
+
 HOW_TO_GET_ONE = (
     "there is no Swift compiler: swiftc is not on PATH. Install Swift 5.10 or newer from https://www.swift.org/install/linux "
     "(or your distribution's package swiftlang), or set MLC_TORCH_SWIFT to the swiftc of one"
@@ -38,9 +40,10 @@ class Toolchain:
         return found
 
     @property
-    def number(self) -> tuple[int, ...]:
+    def is_too_old(self) -> bool:
+        """What does not say its number is tried."""
         found = re.search(r"(\d+)\.(\d+)", self.version)
-        return tuple(map(int, found.groups())) if found else (0, 0)
+        return found is not None and (int(found[1]), int(found[2])) < OLDEST
 
     @property
     def identity(self) -> dict[str, str]:
@@ -68,7 +71,10 @@ def toolchain() -> Toolchain:
     if path is None:
         raise SwiftTrouble(HOW_TO_GET_ONE)
     said = _what_it_says(path)
-    return Toolchain(path, said["compilerVersion"], said["target"]["triple"])
+    made = Toolchain(path, said["compilerVersion"], said["target"]["triple"])
+    if made.is_too_old:
+        raise SwiftTrouble(f"{path} is {made.version}; Swift {'.'.join(map(str, OLDEST))} or newer is needed")
+    return made
 
 
 def _what_it_says(path: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlc_torch.swift import cache
 from mlc_torch.swift.libpython import libpython
 from tests.swift.toolbox import HERE, command, complaints, environment, hosted, interrupted, run, swift, written
 
@@ -142,8 +143,6 @@ def interrupt(words: list[str | Path], **more: str) -> tuple[int, str]:
 
 
 def binary(name: str) -> Path:
-    from mlc_torch.swift import cache
-
     found = sorted(cache.folder().glob(f"programs/*/{name}"), key=lambda path: path.lstat().st_mtime)
     return found[-1]
 
@@ -206,8 +205,6 @@ def test_a_binary_started_by_itself_finds_its_python(tmp_path):
     assert alone(VIRTUAL_ENV=sys.prefix).stdout == "[2, 3]\n"
     folder = tmp_path / "bin"
     folder.mkdir()
-    (folder / "python3").symlink_to(sys.executable)
-    (folder / "python3").unlink()
     (folder / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (folder / "python3").chmod(0o755)
     assert alone(PATH=f"{folder}:/usr/bin:/bin", VIRTUAL_ENV="").returncode != 0  # an empty one is no environment
@@ -221,13 +218,10 @@ def test_a_binary_started_by_itself_finds_its_python(tmp_path):
 def test_a_binary_says_what_it_misses(tmp_path):
     written(tmp_path, hello=HELLO)
     assert run(tmp_path / "hello.swift").stdout == "[2, 3]\n"
-    for python, said in (("/nowhere/python", "/nowhere/python did not answer; set MLC_TORCH_PYTHON"),):
-        done = subprocess.run(
-            [binary("hello")], env=environment(MLC_TORCH_PYTHON=python), capture_output=True, text=True
-        )
-        assert done.returncode == 70 and said in done.stderr
+    nowhere = environment(MLC_TORCH_PYTHON="/nowhere/python")
+    done = subprocess.run([binary("hello")], env=nowhere, capture_output=True, text=True)
+    assert done.returncode == 70 and "/nowhere/python did not answer; set MLC_TORCH_PYTHON" in done.stderr
     bare = environment(MLC_TORCH_PYTHON=sys.executable) | {"PYTHONPATH": "", "PYTHONNOUSERSITE": "1"}
-    (tmp_path / "fake.py").write_text("")
     blocked = tmp_path / "block"
     (blocked / "mlc_torch").mkdir(parents=True)
     (blocked / "mlc_torch" / "__init__.py").write_text("raise ImportError('not this one')")
@@ -317,14 +311,12 @@ def test_without_a_neighbour_its_types_stay(tmp_path, without):
     assert run("--without", without, tmp_path / "a.swift", MLC_TORCH_GPU="cpu").stdout == "1 1\n"
 
 
-def test_two_commands_at_once(tmp_path):
+def test_several_commands_at_once(tmp_path):
     written(tmp_path, hello=HELLO)
     home = {"MLC_TORCH_CACHE": str(tmp_path / "cache")}
     (tmp_path / "cache" / "swift").mkdir(parents=True)
-    from mlc_torch.swift import cache
-
     (tmp_path / "cache" / "swift" / "modules").symlink_to(cache.folder() / "modules")  # only the program is built anew
-    both = [
+    several = [
         subprocess.Popen(
             command("run", tmp_path / "hello.swift"),
             env=environment(**home),
@@ -334,7 +326,7 @@ def test_two_commands_at_once(tmp_path):
         )
         for _ in range(3)
     ]
-    for running in both:
+    for running in several:
         output, errors = running.communicate()
         assert (running.returncode, output) == (0, "[2, 3]\n"), errors
     assert len(list((tmp_path / "cache" / "swift" / "programs").iterdir())) == 1

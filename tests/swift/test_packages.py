@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mlc_torch.swift.toolchain import toolchain
 from tests.swift.toolbox import command, environment, interrupted, left_of, session, swift, written
 
 pytestmark = pytest.mark.swift
@@ -250,8 +251,6 @@ def test_a_package_to_depend_on(tmp_path):
         'dependencies: [.package(path: "../mlc")], targets: [.executableTarget(name: "user", '
         'dependencies: [.product(name: "MLCompute", package: "mlc")])])\n'
     )
-    from mlc_torch.swift.toolchain import toolchain
-
     subprocess.run([toolchain().swift, "build"], cwd=user, check=True)
     done = subprocess.run(
         [user / ".build" / "debug" / "user"],

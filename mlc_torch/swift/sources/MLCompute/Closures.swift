@@ -2,16 +2,16 @@
 
 import Foundation
 
+/// Takes Python's arguments; nil where there are none.
+private typealias Body = (Arguments?) -> Void
+
 private final class Box {
-    let call: (Arguments) -> Void
-    init(_ call: @escaping (Arguments) -> Void) { self.call = call }
+    let call: Body
+    init(_ call: @escaping Body) { self.call = call }
 }
 
 private let call: FastCall = { capsule, arguments, _ in
-    // Until the first argument is taken there is nothing that could be called with.
-    var nothing: PyPtr? = nil
-    let box = Unmanaged<Box>.fromOpaque(py.capsuleGet(capsule!, nil)!).takeUnretainedValue()
-    if let arguments { box.call(arguments) } else { withUnsafePointer(to: &nothing) { box.call($0) } }
+    Unmanaged<Box>.fromOpaque(py.capsuleGet(capsule!, nil)!).takeUnretainedValue().call(arguments)
     py.incref(py.none)
     return py.none
 }
@@ -35,7 +35,7 @@ private struct MethodDefinition: @unchecked Sendable {
 private let definition = MethodDefinition()
 
 /// A Python function that owns the closure.
-private func function(_ body: @escaping (Arguments) -> Void) -> PyPtr {
+private func function(_ body: @escaping Body) -> PyPtr {
     let capsule = py.capsuleNew(Unmanaged.passRetained(Box(body)).toOpaque(), nil, letGo)
     defer { py.decref(capsule) }
     return py.functionNew(definition.at, capsule, nil)
@@ -44,9 +44,10 @@ private func function(_ body: @escaping (Arguments) -> Void) -> PyPtr {
 func handler(_ completion: MLCGraphCompletionHandler?) -> PyPtr {
     guard let completion else { py.incref(py.none); return py.none }
     return function { arguments in
-        let tensor = MLCTensor?.fromPython(arguments[0]!)
-        let error = arguments[1]! == py.none ? nil : problem(text(py.str(arguments[1]!)))
-        let seconds = Double.fromPython(arguments[2]!)
+        let result = arguments![0]!, refusal = arguments![1]!, time = arguments![2]!
+        let tensor = MLCTensor?.fromPython(result)
+        let error = refusal == py.none ? nil : problem(text(py.str(refusal)))
+        let seconds = Double.fromPython(time)
         outside { completion(tensor, error, seconds) }
     }
 }
