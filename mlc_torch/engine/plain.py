@@ -12,7 +12,7 @@ from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine
 from mlc_torch.printable import printable
-from mlc_torch.tensor.data import LITTLE
+from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward
 

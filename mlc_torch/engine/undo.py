@@ -14,7 +14,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.noise import Noise
-from mlc_torch.tensor.data import LITTLE
+from mlc_torch.tensor.little import LITTLE
 from mlc_torch.torch_private import ambience, copy_all, restore_ambience
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]

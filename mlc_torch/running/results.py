@@ -15,7 +15,8 @@ from mlc_torch.running.completion import Targets
 from mlc_torch.running.request import Data
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import TensorState
-from mlc_torch.tensor.data import LITTLE, USUAL
+from mlc_torch.tensor.data import USUAL
+from mlc_torch.tensor.little import LITTLE
 
 
 def publish(session: Session, device: MLCDevice) -> TensorState:

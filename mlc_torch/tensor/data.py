@@ -36,8 +36,6 @@ _SAME: dict[Any, torch.dtype] = {
 """What a buffer says of its elements where they are torch's own, in this machine's order of bytes."""
 USUAL: dict[torch.dtype, Element] = {dtype: element for element, dtype in _SAME.items()}
 """What the elements of a NumPy array say that is made for a tensor of this type."""
-LITTLE = 16 << 10
-"""Bytes that are copied in less time than a tensor over them is made."""
 
 
 class MLCTensorData(MLCObject):
