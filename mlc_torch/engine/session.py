@@ -152,7 +152,7 @@ class Session:
                 return True
         return False
 
-    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: int) -> Gear:
+    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> Gear:
         """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
         if by_layer:
             return self._plain(mode, "profiling layer by layer", profile=True)
@@ -184,7 +184,7 @@ class Session:
 
     # The phases
 
-    def run(self, feeds: Tensors, injected: Tensors, mode: Mode, whole: bool, by_layer: int) -> None:
+    def run(self, feeds: Tensors, injected: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
         """All phases in one call."""
         self.separate = False
         self.forward(feeds, mode, whole, by_layer)
@@ -197,7 +197,7 @@ class Session:
                     self.fail()
                     raise
 
-    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: int) -> None:
+    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
         """``whole``: the feeds have the declared shapes."""
         if self._undo is not None:
             self._undo.forget()

@@ -134,7 +134,7 @@ class SharedSession(Session):
         with sharing(share):
             self.gear = self.prepared = self._gear(feeds, mode, whole=True, by_layer=False)
 
-    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: int) -> Gear:
+    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> Gear:
         share = self._share
         if share is None or mode is not Mode.train or by_layer or self.why_plain() is not None:
             return super()._gear(feeds, mode, whole, by_layer)
@@ -161,7 +161,7 @@ class SharedSession(Session):
 
     # The phases
 
-    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: int) -> None:
+    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
         if mode is not Mode.train:
             self._share = None
             super().forward(feeds, mode, whole, by_layer)

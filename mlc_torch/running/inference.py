@@ -84,7 +84,7 @@ class MLCInferenceGraph(ExecutableGraph):
         if bits & SKIPS_WRITING:
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
-        session.forward(feeds, _INFER, whole, bits & BY_LAYER)
+        session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
         return publish(session, self._device), targets
 
     @declare(

@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from mlc_torch import MLCInferenceGraph
 from tests.graph.programs import (
     array,
     close,
+    cpu,
+    data,
     on,
     regression,
     slopes,
+    values,
 )
 
 
@@ -123,3 +127,17 @@ def test_what_a_hook_raises_is_the_program_s_own(error):
         program.execute()
     handle.remove()
     assert program.step() == plain.step() and program.phases() and program.update()
+
+
+def test_a_module_hook_may_keep_what_it_is_given():
+    """Little data is copied to the same memory in every call, but not under the eyes of a hook."""
+    program = regression(widths=(6, 5, 3))
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.compile(options=[], device=cpu())
+    seen = []
+    program.layers[0].module.register_forward_hook(lambda module, given, made: seen.append(given[0]))
+    batches = [values(*program.given["x"].shape, seed=n) for n in range(3)]
+    for batch in batches:
+        assert inference.execute(inputsData={"x": data(batch)}, batchSize=0)
+    for kept, batch in zip(seen, batches, strict=True):
+        np.testing.assert_array_equal(kept.numpy(), batch)

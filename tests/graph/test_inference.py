@@ -7,6 +7,8 @@ import pytest
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
     MLCBatchNormalizationLayer,
     MLCDropoutLayer,
     MLCExecutionOptions,
@@ -73,6 +75,22 @@ def test_data_has_been_read_when_the_call_returns(torch_device, rows):
     wait_for_handlers()
     for got, want in zip(outputs, wanted, strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_a_refused_call_leaves_what_the_one_before_was_given():
+    """Results that are asked for late are those of the last pass, whatever the program has written since."""
+    a, b, graph = placeholder(2, 3), placeholder(2, 3), MLCGraph()
+    layers = [MLCActivationLayer.relu, MLCArithmeticLayer(operation=MLCArithmeticOperation.add)]
+    graph.node(layers[1], sources=[graph.node(layers[0], source=a), b])
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"a": a, "b": b}) and inference.compile(options=[], device=cpu())
+    first, second = values(2, 3), values(2, 3, seed=1)
+    wanted = np.maximum(first, 0)
+    assert inference.execute(inputsData={"a": data(first), "b": data(second)}, batchSize=0)
+    first[...] = np.nan
+    assert not inference.execute(inputsData={"a": data(first), "c": data(second)}, batchSize=0)
+    (late,) = inference.resultTensors(for_=layers[0])
+    np.testing.assert_array_equal(late.numpy(), wanted)
 
 
 def test_inference_sees_the_weights_that_training_changes(torch_device):
