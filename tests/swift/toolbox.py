@@ -95,7 +95,12 @@ def interrupted(start: Callable[[], subprocess.Popen[str]], *, group: bool = Fal
     On a busy machine a process may wait that long for its turn, and gets another; one that is always late has no excuse.
     """
     for _ in range(5):
-        running = start()
+        # What is started in the background ignores Ctrl-C and hands that on, as tests may be; a process in front does not.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            running = start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         time.sleep(0.3)
         sent = time.monotonic()
         (os.killpg if group else os.kill)(running.pid, signal.SIGINT)
