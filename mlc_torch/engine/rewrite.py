@@ -13,7 +13,13 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from mlc_torch.engine.replacements import convolution_backward, depthwise_backward
+from mlc_torch.engine.replacements import (
+    convolution_backward,
+    convolution_of_one_channel,
+    depthwise_backward,
+    product_with_transposed_source,
+    product_with_transposed_weight,
+)
 from mlc_torch.engine.trace import Recording, is_view
 
 aten = torch.ops.aten
@@ -36,13 +42,15 @@ def simplify(recording: Recording) -> Recording:
         _narrow(node)
         _surround(node)
         _add_in_place(node)
+        _activate_in_place(node)
+    forward = _with_biases_as_rows(recording.forward, parameters)
     recording.graph.eliminate_dead_code()
     alive = set(recording.graph.nodes)
 
     return replace(
         recording,
         constants=recording.constants | constants,
-        forward=[n for n in recording.forward if n in alive],
+        forward=[n for n in forward if n in alive],
         backward=[n for n in recording.backward if n in alive],
         readable=[renamed(n, replaced) for n in recording.readable],
         gradients=[renamed(n, replaced) for n in recording.gradients],
@@ -132,6 +140,23 @@ def _is_view_of_known(node: Any) -> bool:
     return node.op == "call_function" and node.target is aten.view.default and "lies" in node.args[0].meta
 
 
+def _with_biases_as_rows(nodes: Sequence[fx.Node], parameters: set[fx.Node]) -> list[fx.Node]:
+    """The bias of a product of one row as a row itself, looked at so once and for all: torch copies it straight then.
+
+    (128 by 10 on a Neoverse-N1: 6.3 and 5.1 µs; 784 by 128: 25.4 and 25.0.)
+    """
+    found = []
+    for node in nodes:
+        bias: Any = node.args[0] if node.target is aten.addmm.default and not node.kwargs else None
+        if bias in parameters and node.meta["lies"][0][0] == 1:
+            with node.graph.inserting_before(node):
+                row = node.graph.call_function(aten.unsqueeze.default, (bias, 0))
+            node.args = (row, *node.args[1:])
+            found.append(row)
+        found.append(node)
+    return found
+
+
 def _narrow(node: fx.Node) -> None:
     """A part without gaps by torch's own binding; that of slices takes other arguments, and the operation longer."""
     if node.target is not aten.slice.Tensor or len(node.args) != 4 or node.kwargs:
@@ -176,6 +201,26 @@ def _add_in_place(node: fx.Node) -> None:
         node.target, node.args = aten.add_.Tensor, spare[0]
 
 
+_IN_PLACE = {
+    aten.relu.default: aten.relu_.default,
+    aten.sigmoid.default: aten.sigmoid_.default,
+    aten.tanh.default: aten.tanh_.default,
+    aten.hardtanh.default: aten.hardtanh_.default,
+    aten.hardsigmoid.default: aten.hardsigmoid_.default,
+    aten.leaky_relu.default: aten.leaky_relu_.default,
+    aten.elu.default: aten.elu_.default,
+    aten.silu.default: aten.silu_.default,
+    aten.gelu.default: aten.gelu_.default,
+}
+
+
+def _activate_in_place(node: fx.Node) -> None:
+    """An activation in the memory of what it is given, where nobody needs that any more."""
+    given: Any = node.args
+    if node.target in _IN_PLACE and _is_to_spare(given[0], node):
+        node.target = _IN_PLACE[node.target]
+
+
 def _is_to_spare(node: fx.Node, user: fx.Node) -> bool:
     """Whether a value has memory of its own, laid out as ``user``'s result, and nobody else wants it."""
     maker: Any = node.args[0] if node.target is operator.getitem else node
@@ -213,7 +258,11 @@ def add_into_slice(total: torch.Tensor, part: torch.Tensor, slices: Slices) -> t
 
 
 _MAKE_MEMORY = frozenset(
-    {F.linear, convolution_backward, depthwise_backward, zeros_around, add_into_slice, aten.add_.Tensor}
+    {
+        *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
+        *(convolution_backward, depthwise_backward, zeros_around, add_into_slice, aten.add_.Tensor),
+        *_IN_PLACE.values(),
+    }
 )
 """Whose results are memory that nobody else has, although torch does not say so."""
 

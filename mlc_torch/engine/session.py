@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -234,6 +234,21 @@ class Session:
             self._look_at_shapes(gear)
         if mode is _TRAIN:
             self.phase = Phase.forward
+
+    def repeating(self) -> Callable[[], Tensors | None] | None:
+        """What runs the last whole inference again, over the standing memory: until another one comes, giving ``None``."""
+        gear, kept, hooks, standing = self.fitting, self._inferred, self._hooks, self.standing
+        if gear is None or kept is None or len(standing) != self.plan.fed_count:
+            return None
+        forward = gear.forward
+
+        def repeat() -> Tensors | None:
+            if self.gear is not gear or self.kept is not kept or any(hooks):
+                return None
+            self.values = values = forward(standing, ())
+            return values
+
+        return repeat
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""

@@ -127,7 +127,8 @@ class CompletionQueue:
         """Wait for what is queued; gives what handlers raised."""
         if self._pool is not None and self._thread != threading.get_ident():
             self._pool.submit(int).result()
-        found, self.failures = self.failures, []
+        found = [*self.failures]
+        del self.failures[: len(found)]
         return found
 
 

@@ -13,6 +13,7 @@ from mlc_torch.nodes.sequences import with_lengths
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import CompletionQueue
 from mlc_torch.running.signatures import TENSORS
+from mlc_torch.running.road import Gate
 from mlc_torch.running.state import Compiled, Declared, Runs, Variant
 from mlc_torch.running.users import Users
 from mlc_torch.seeing.facts import GraphFacts
@@ -37,6 +38,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
 
     @classmethod
     def _over(cls, graphObjects: list[MLCGraph], **more: Any) -> Any:
+        users, lock, queue = Users(), Locks(graph._lock for graph in graphObjects), CompletionQueue()
         return cls._make(
             nodes=[],
             device=None,
@@ -47,9 +49,10 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             linked=[],
             feeds={},
             results={},
-            users=Users(),
-            lock=Locks(graph._lock for graph in graphObjects),
-            queue=CompletionQueue(),
+            users=users,
+            lock=lock,
+            queue=queue,
+            gate=Gate(queue.failures, users.threads, lock.one),
             **more,
         )
 

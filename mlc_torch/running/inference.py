@@ -16,6 +16,7 @@ from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.running.state import Variant
 from mlc_torch.running.untrained import warn_unread
+from mlc_torch.running.usual import usual_inference
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.state import changes
@@ -72,7 +73,10 @@ class MLCInferenceGraph(ExecutableGraph):
     @packs_request(travel)
     def _run(self, request: Request) -> tuple[TensorState, Targets]:
         """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-        runs, (_, options, _, wanted, data, outputs, _) = self._runs, request
+        runs = self._runs
+        if runs.usual is not None and (done := runs.usual(request)) is not None:
+            return done
+        _, options, _, wanted, data, outputs, _ = request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if wanted == full else self._batch(wanted, full)
         targets = output_targets(outputs, self._declared.outputs, full, batch) if outputs else ()
@@ -85,6 +89,9 @@ class MLCInferenceGraph(ExecutableGraph):
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
+        if whole:
+            declared = self._declared.outputs
+            runs.usual = usual_inference(runs, session, self._feeds[_WHOLE], declared, full, self._device)
         return publish(session, self._device), targets
 
     @declare(

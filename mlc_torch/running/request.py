@@ -59,11 +59,10 @@ _NAMES = frozenset({*_DATA, "outputsData", "batchSize", "options", "completionHa
 
 
 def _packed(member: str, given: dict[str, str]) -> str:
-    options = f"{given['options']}._value_" if "options" in given else "0"
     data = ", ".join(given.get(name, "None") for name in _DATA)
     fields = [
         repr(member),
-        options,
+        given.get("options", "0"),
         given.get("completionHandler", "None"),
         given.get("batchSize", "0"),
         f"({data})",

@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.graph.locks import Locks
+from mlc_torch.graph.locks import Lock, Locks
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
 from mlc_torch.running.clock import Clock
 from mlc_torch.running.completion import (
     CompletionQueue,
+    Handler,
     Queued,
     Targets,
     came_from_handler,
@@ -50,12 +51,24 @@ _NOT_COMPILED = MLCDevice._cpu()
 """The device of a graph whose call is going to be refused."""
 
 
+class Gate(NamedTuple):
+    """What every call looks at first, in one piece."""
+
+    failures: list[BaseException]
+    """What handlers raised on the completion thread and no call has raised yet."""
+    threads: set[int]
+    """Those that use the graph."""
+    lock: Lock | None
+    """The graph's lock, where it has only one."""
+
+
 class Traveller(Protocol):
     """What the road knows of a graph."""
 
     _queue: CompletionQueue
     _users: Users
     _lock: Locks
+    _gate: Gate
     _device: MLCDevice | None
 
     def _broke_off(self) -> Any:
@@ -75,26 +88,26 @@ for a device; or nothing."""
 
 def travel(graph: Traveller, request: Request, work: Work) -> bool:
     """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
-    queue, users, handler = graph._queue, graph._users, request.handler
-    if queue.failures:
-        queue.raise_failure()
-    if get_ident() not in users.threads:
+    failures, threads, lock = graph._gate
+    _, options, handler, _, _, _, _ = request
+    if failures:
+        graph._queue.raise_failure()
+    if get_ident() not in threads:
         if handler is not None:
             check_handler(handler)  # a thread's first one, before anything runs
-        users.add()
-    lock = graph._lock.one
+        graph._users.add()
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
         if lock is not None:
-            with lock: done = _drive(graph, request, work)  # noqa: E701  # fmt: skip
+            with lock: done = _drive(graph, request, work, options, handler)  # noqa: E701  # fmt: skip
         else:
-            done = graph._lock.holding(_drive, graph, request, work)
+            done = graph._lock.holding(_drive, graph, request, work, options, handler)
     except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
         _fail(graph, error, request)
     if done is None:
         return True
     if isinstance(done, Queued):
-        return done.finish(queue, bool(request.options & SYNCHRONOUS))
+        return done.finish(graph._queue, bool(options & SYNCHRONOUS))
     assert handler is not None
     result, clock = done
     try:
@@ -105,8 +118,8 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     return True
 
 
-def _drive(graph: Traveller, request: Request, work: Work) -> Done:
-    device, (_, options, handler, _, _, _, keeps_result) = graph._device or _NOT_COMPILED, request
+def _drive(graph: Traveller, request: Request, work: Work, options: int, handler: Handler | None) -> Done:
+    device = graph._device or _NOT_COMPILED
     clock = Clock(device.torch_device) if options & PROFILING else None
     if device._is_shared:
         work = graph._together(work)
@@ -136,8 +149,7 @@ def _drive(graph: Traveller, request: Request, work: Work) -> Done:
         fill(target, cell.value)
     if handler is None:
         return None
-    users = graph._users
-    if result is not None and (keeps_result or (len(users.threads) > 1 and users.are_several())):
+    if result is not None and (request.keeps_result or (len(graph._gate.threads) > 1 and graph._users.are_several())):
         result = result.frozen(result.value)  # another thread may run the graph before the result is read
     return result, clock
 

@@ -19,6 +19,8 @@ from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 if TYPE_CHECKING:
     from mlc_torch.engine.shared_session import SharedSession
     from mlc_torch.running.batches import BatchReader
+    from mlc_torch.running.request import Request
+    from mlc_torch.running.usual import Outcome
 
 Tensors = dict[str, TensorState]
 Results = tuple[TensorState, ...]
@@ -112,10 +114,12 @@ class Runs:
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
+    usual: Callable[[Request], Outcome | None] | None = None
+    """Runs an inference that is like the one before it."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
     def forget(self) -> None:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
-        self.samples = self.batch_reader = None
+        self.samples = self.batch_reader = self.usual = None

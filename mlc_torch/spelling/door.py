@@ -46,17 +46,17 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
     places = [(f"args[{i}]", params[k]) for i, k in enumerate(unlabelled)]
     places += [(f"given[{k!r}]", params[k]) for k in labelled]
     known: dict[str, Any] = {"function": declaration.function, "MLCRefusal": MLCRefusal, "calls": calls}
+    packing: Packing | None = declaration.function.__dict__.get(PACKING)
     lines, handed = [], []
     for number, (place, param) in enumerate(places):
         value = f"a{number}"
         known[f"convert{number}"] = _converter(param.type)
-        lines += [f"{value} = {place}", *_converted(value, param.type, f"convert{number}", known)]
+        lines += [f"{value} = {place}", *_converted(value, param.type, f"convert{number}", known, packing is not None)]
         handed.append(f"{param.name}={value}")
     for name, fixed in declaration.fixed.items():
         known[f"fixed_{name}"] = fixed
         handed.append(f"{name}=fixed_{name}")
     call = f"function({', '.join(['target', *handed])})"
-    packing: Packing | None = declaration.function.__dict__.get(PACKING)
     if packing is not None:
         known |= packing.known
         call = packing.call(declaration.signature.labels, dict(part.split("=") for part in handed))
@@ -82,10 +82,10 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
     return known["door"]
 
 
-def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> list[str]:
-    """Lines that leave ``value`` as the member takes it, without a call where it comes so."""
+def _converted(value: str, type_: str, convert: str, known: dict[str, Any], packed: bool) -> list[str]:
+    """Lines that leave ``value`` as the member takes it, without a call where it comes so; ``packed``: options as bits."""
     if type_.endswith("?") and "(any" not in type_:
-        inner = _converted(value, type_[:-1], convert, known)
+        inner = _converted(value, type_[:-1], convert, known, packed)
         return [f"if {value} is not None:", *(f"    {line}" for line in inner)]
     change = f"{value} = {convert}({value})"
     if type_ == "Int":  # of 64 bits; negative ones are rare, and looked at again
@@ -100,7 +100,7 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> l
     if _is_ours(type_):
         known[type_] = CLASSES[type_]
         if issubclass(CLASSES[type_], Flag):
-            return _options(value, type_, change, known)
+            return _options(value, type_, change, known, packed)
         return [f"if type({value}) is not {type_}: {change}"]
     pair = split_top(type_[1:-1], ":") if type_.startswith("[") else []
     if len(pair) == 2 and pair[0].strip() == "String" and _is_ours(entry := pair[1].strip()):
@@ -116,9 +116,14 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any]) -> l
     return [change]
 
 
-def _options(value: str, type_: str, change: str, known: dict[str, Any]) -> list[str]:
+def _options(value: str, type_: str, change: str, known: dict[str, Any], packed: bool) -> list[str]:
     """An option set: a member, or a list of members."""
-    known[f"{type_}_members"] = CLASSES[type_]._value2member_map_  # type: ignore[attr-defined]
+    if packed:
+        made, given = [f"{value} = bits"], [f"{value} = {value}._value_"]
+        change += "._value_"
+    else:
+        known[f"{type_}_members"] = CLASSES[type_]._value2member_map_  # type: ignore[attr-defined]
+        made, given = [f"{value} = {type_}_members.get(bits)", f"if {value} is None: {value} = {type_}(bits)"], []
     return [
         f"if type({value}) is list:",
         "    bits = 0",
@@ -128,9 +133,9 @@ def _options(value: str, type_: str, change: str, known: dict[str, Any]) -> list
         "            break",
         "        bits |= item._value_",
         "    else:",
-        f"        {value} = {type_}_members.get(bits)",
-        f"        if {value} is None: {value} = {type_}(bits)",
+        *(f"        {line}" for line in made),
         f"elif type({value}) is not {type_}: {change}",
+        *(f"else: {line}" for line in given),
     ]
 
 

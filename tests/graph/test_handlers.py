@@ -158,13 +158,13 @@ def test_what_takes_three_is_a_handler(handler):
 
 def test_on_the_completion_thread_the_next_call_raises_it_once(monkeypatch):
     """As on a GPU: the queue is told not to wait."""
-    from mlc_torch.running.completion import CompletionQueue, wait_for_handlers
+    from mlc_torch.running.completion import wait_for_handlers
 
-    seen, queue = [], CompletionQueue()
+    seen = []
     monkeypatch.setattr("threading.excepthook", lambda args: seen.append(args.exc_value))
     program = regression()
     assert program.compile()
-    program.training._queue = queue
+    queue = program.training._queue
     queue.finish(lambda: _failing(None, None, 0.0), wait=False)
     queue.finish(lambda: None, wait=True)
     assert [type(error) for error in seen] == [ZeroDivisionError]
