@@ -22,6 +22,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+from mlc_torch.tensor.little import LITTLE
 
 _ids = itertools.count()
 
@@ -133,7 +134,10 @@ class TensorState:
         if self.host is not None:
             return self.host._bytes.toreadonly()
         if self.snapshot is None and self.value is not None:
-            self.snapshot = host_bytes(self.value)
+            found = host_bytes(self.value)
+            if self.nbytes <= LITTLE and self.value.is_cpu:
+                return found  # a copy, which would not show what a program writes into ``tensor.torch``
+            self.snapshot = found
         return self.snapshot
 
     # Device memory
@@ -241,7 +245,8 @@ class TensorState:
                 refuse(self.why_empty)
             return
         if self.host is None:
-            self.snapshot = host_bytes(self.value)
+            if not self.value.is_cpu:
+                self.snapshot = host_bytes(self.value)
             return
         view = self.host_view()
         assert view is not None
@@ -280,14 +285,16 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def host_bytes(value: torch.Tensor) -> memoryview:
-    """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere."""
-    if not value.is_cpu or not value.is_contiguous() or value.requires_grad or value.is_neg():
+    """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere, and where they are few."""
+    if not value.is_cpu or not value.is_contiguous() or value.is_neg():
         with queueing(value.device):
             value = value.detach().cpu().contiguous().resolve_neg()
     size = value.nbytes
     if not size:
         return memoryview(b"")
     memory = _memory_of(size).from_address(value.data_ptr())  # a third of the time that a NumPy array would take
+    if size <= LITTLE:
+        return memoryview(memory.raw)
     memory.tensor = value  # lives as long as somebody looks at its memory
     return memoryview(memory).cast("B").toreadonly()
 
