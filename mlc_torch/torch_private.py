@@ -183,10 +183,17 @@ dispatch_modes = torch._C._len_torch_dispatch_stack
 transformations = torch._C._functorch.peek_interpreter_stack
 
 
-def is_disturbed() -> bool:
-    """Whether one of torch's contexts that would change what a graph computes is around the caller."""
-    surrounded = inference_mode() or any_autocast() or function_modes() or dispatch_modes()
-    return bool(surrounded) or transformations() is not None
+SURROUNDINGS: dict[str, Callable[[], Any]] = {
+    "inference_mode": inference_mode,
+    "any_autocast": any_autocast,
+    "function_modes": function_modes,
+    "dispatch_modes": dispatch_modes,
+    "transformations": transformations,
+}
+"""What tells of a context of torch's around the caller that would change what a graph computes."""
+DISTURBED = " or ".join(f"{name}()" for name in SURROUNDINGS)
+"""Whether there is one, for generated code: five calls from where they are needed, and none around them."""
+is_disturbed: Callable[[], Any] = eval(f"lambda: {DISTURBED}", SURROUNDINGS)
 
 
 Ambience = tuple[int, int, bool]

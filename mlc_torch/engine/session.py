@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -235,17 +236,17 @@ class Session:
         if mode is _TRAIN:
             self.phase = Phase.forward
 
-    def repeating(self) -> Callable[[], Tensors | None] | None:
-        """What runs the last whole inference again, over the standing memory: until another one comes, giving ``None``."""
-        gear, kept, hooks, standing = self.fitting, self._inferred, self._hooks, self.standing
-        if gear is None or kept is None or len(standing) != self.plan.fed_count:
-            return None
+    def repeating(self) -> Callable[[Tensors], Tensors | None] | None:
+        """What runs a whole inference like the last one; once that was another one, it gives ``None`` and does nothing."""
+        gear, kept, hooks = self.fitting, self.kept, self._hooks
+        if gear is None or gear is not self.gear or (kept is not None and self._keeps_inferred < math.inf):
+            return None  # one that still copies its inputs is not like the next ones
         forward = gear.forward
 
-        def repeat() -> Tensors | None:
+        def repeat(feeds: Tensors) -> Tensors | None:
             if self.gear is not gear or self.kept is not kept or any(hooks):
                 return None
-            self.values = values = forward(standing, ())
+            self.values = values = forward(feeds, ())
             return values
 
         return repeat

@@ -12,8 +12,8 @@ from mlc_torch.nodes.node import Node, in_order
 from mlc_torch.nodes.sequences import with_lengths
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import CompletionQueue
-from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.road import Gate
+from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import Compiled, Declared, Runs, Variant
 from mlc_torch.running.users import Users
 from mlc_torch.seeing.facts import GraphFacts

@@ -70,13 +70,10 @@ class MLCInferenceGraph(ExecutableGraph):
         f"execute(inputsData: {DATA}, {LABELS_DATA}, outputsData: {DATA}?, {_HOW}",
         "executeWithInputsData:lossLabelsData:lossLabelWeightsData:outputsData:batchSize:options:completionHandler:",
     )
-    @packs_request(travel)
+    @packs_request(travel, usual=True)
     def _run(self, request: Request) -> tuple[TensorState, Targets]:
         """Run forward. The handler gets the result; ``outputsData`` receives the values of ``addOutputs``."""
-        runs = self._runs
-        if runs.usual is not None and (done := runs.usual(request)) is not None:
-            return done
-        _, options, _, wanted, data, outputs, _ = request
+        runs, (_, options, _, wanted, data, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if wanted == full else self._batch(wanted, full)
         targets = output_targets(outputs, self._declared.outputs, full, batch) if outputs else ()
@@ -90,8 +87,8 @@ class MLCInferenceGraph(ExecutableGraph):
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
         if whole:
-            declared = self._declared.outputs
-            runs.usual = usual_inference(runs, session, self._feeds[_WHOLE], declared, full, self._device)
+            made = usual_inference(self, session, self._feeds[_WHOLE], full, self._results[_WHOLE])
+            runs.usual = made or runs.usual
         return publish(session, self._device), targets
 
     @declare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from mlc_torch.enums import MLCExecutionOptions as Run
@@ -39,15 +40,18 @@ class Request(NamedTuple):
     """Whether the handler's result is read after the call, and must not change with the next run."""
 
 
-def packs_request(envelope: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def packs_request(
+    envelope: Callable[..., Any], usual: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Marks what a call does with its request: the door makes the request and hands both to ``envelope``.
 
-    So a call's arguments are bound once for each set of labels, and there is no second place that takes them.
+    So a call's arguments are bound once for each set of labels, and there is no second place that takes them. ``usual``:
+    the door asks first whether the call is like the one before it (``usual.py``).
     """
 
     def mark(work: Callable[..., Any]) -> Callable[..., Any]:
         work.__dict__[PACKING] = Packing(
-            _NAMES, _packed, {"envelope": envelope, "new": tuple.__new__, "Request": Request}
+            _NAMES, partial(_packed, usual), {"envelope": envelope, "new": tuple.__new__, "Request": Request}
         )
         return work
 
@@ -58,15 +62,11 @@ _DATA = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
 _NAMES = frozenset({*_DATA, "outputsData", "batchSize", "options", "completionHandler"})
 
 
-def _packed(member: str, given: dict[str, str]) -> str:
-    data = ", ".join(given.get(name, "None") for name in _DATA)
-    fields = [
-        repr(member),
-        given.get("options", "0"),
-        given.get("completionHandler", "None"),
-        given.get("batchSize", "0"),
-        f"({data})",
-        given.get("outputsData", "None"),
-        "False",
-    ]
-    return f"envelope(target, new(Request, ({', '.join(fields)})), function)"
+def _packed(usual: bool, member: str, given: dict[str, str]) -> str:
+    inputs, labels, weights, outputs = (given.get(name, "None") for name in (*_DATA, "outputsData"))
+    first = ", ".join(
+        [repr(member), given.get("options", "0"), given.get("completionHandler", "None"), given.get("batchSize", "0")]
+    )
+    data = f"{inputs}, {labels}, {weights}"
+    call = f"envelope(target, new(Request, ({first}, ({data}), {outputs}, False)), function)"
+    return f"target._runs.usual(target, {first}, {data}, {outputs}) or {call}" if usual else call

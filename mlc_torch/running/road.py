@@ -103,7 +103,7 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         else:
             done = graph._lock.holding(_drive, graph, request, work, options, handler)
     except Exception as error:  # noqa: BLE001 - raised again, as a refusal where it is one
-        _fail(graph, error, request)
+        fail(graph, error, request)
     if done is None:
         return True
     if isinstance(done, Queued):
@@ -134,12 +134,12 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
         except MLCRefusal:
             raise
         except BaseException:  # Ctrl-C too: the graph answers afterwards
-            _recover(graph, before)
+            recover(graph, before)
             raise
     except MLCRefusal:
         raise
     except BaseException:  # a second Ctrl-C in the middle of that: from the beginning, then
-        _recover(graph, before)
+        recover(graph, before)
         raise
     if clock is not None:
         clock.stop()
@@ -154,13 +154,13 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     return result, clock
 
 
-def _recover(graph: Traveller, before: Ambience) -> None:
+def recover(graph: Traveller, before: Ambience) -> None:
     """Nothing of a call that broke off is left. Can be repeated."""
     restore_ambience(before)
     graph._broke_off()
 
 
-def _fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
+def fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
     """Tell the handler, and raise: what torch could not compute as a refusal, what a program's hook raised as it is."""
     if isinstance(error, MLCRefusal):
         why, cause = error, None

@@ -19,8 +19,6 @@ from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 if TYPE_CHECKING:
     from mlc_torch.engine.shared_session import SharedSession
     from mlc_torch.running.batches import BatchReader
-    from mlc_torch.running.request import Request
-    from mlc_torch.running.usual import Outcome
 
 Tensors = dict[str, TensorState]
 Results = tuple[TensorState, ...]
@@ -89,6 +87,10 @@ class GradientState:
     """Parameters of modules that the program made itself, with the place of their gradient among the plan's."""
 
 
+def _never(*call: object) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Runs:
     """What runs have left behind, and what the next one finds."""
@@ -114,12 +116,13 @@ class Runs:
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
-    usual: Callable[[Request], Outcome | None] | None = None
-    """Runs an inference that is like the one before it."""
+    usual: Callable[..., bool] = _never
+    """Runs an inference that is like the one before it; gives False, having done nothing, where that is not so."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
     def forget(self) -> None:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
-        self.samples = self.batch_reader = self.usual = None
+        self.samples = self.batch_reader = None
+        self.usual = _never

@@ -1,62 +1,139 @@
-"""The usual inference: a whole batch of little data, like the one before it. Nothing of it has to be chosen any more."""
+"""The usual inference: a whole batch on the CPU, like the one before it. Nothing of it has to be chosen any more.
+
+A small network computes for less time than the road takes, so the door asks here first. Whatever is not usual is left
+alone, before anything has happened, and takes the road: nothing is refused here that would not be refused there, in the
+same words. ``tests/graph/test_call_sequences.py`` runs its programs with and without this.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any
 
-from mlc_torch.device import MLCDevice
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeds import Feed
-from mlc_torch.running.completion import Targets
-from mlc_torch.running.request import BY_LAYER, SKIPS_WRITING, Request
+from mlc_torch.refusals import MLCRefusal
+from mlc_torch.running.completion import came_from_handler, fill
+from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, Request
 from mlc_torch.running.results import output_targets
-from mlc_torch.running.state import Runs
-from mlc_torch.tensor import TensorState
+from mlc_torch.running.road import fail, recover
+from mlc_torch.tensor import MLCTensor
+from mlc_torch.tensor.data import USUAL
 from mlc_torch.tensor.state import changes
+from mlc_torch.torch_private import DISTURBED, SURROUNDINGS, records_gradients
 
-Outcome = tuple[TensorState | None, Targets]
-"""The handler's result, and what goes into the caller's buffers."""
+Usual = Callable[..., bool]
+"""Takes the graph and the fields of a request; whether the call was usual, and is done."""
 
-_UNUSUAL = SKIPS_WRITING | BY_LAYER
+_UNUSUAL = BY_LAYER | PROFILING | SKIPS_WRITING
+
+_TEXT = """\
+def make(session, repeat, result, handle, failures, threads, lock, {bound}):
+    def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs):
+        if batch != {full} or options & {unusual} or failures or get_ident() not in threads:
+            return False
+        if labels or weights or len(inputs) != {count}:
+            return False
+        {looks}
+        try:
+            with lock: done = inside(graph, {given}, outputs, handler)
+        except Exception as error:
+            fail(graph, error, Request(member, options, handler, batch, (inputs, labels, weights), outputs))
+        if done is None:
+            return False
+        if handler is not None:
+            try:
+                handler(done, None, 0.0)
+            except (MLCRefusal, TypeError) as raised:
+                came_from_handler(raised, handler)
+                raise
+        return True
+
+    def inside(graph, {given}, outputs, handler):
+        if session.checked != changes.newest or graph._runs.forced_options or {disturbed}:
+            return None
+        targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
+        before = 0, 0, records_gradients()
+        try:
+            try:
+                {takes}
+                values = repeat([{taken}])
+                if values is None:
+                    return None
+                {publishing}
+            except BaseException:
+                recover(graph, before)
+                raise
+        except BaseException:
+            recover(graph, before)
+            raise
+        for cell, target in targets:
+            fill(target, cell.value)
+        if handler is not None and len(threads) > 1 and graph._users.are_several():
+            return MLCTensor._of(result.frozen(result.value))
+        return handle
+
+    return usual
+"""
+"""Straight-line code, as a door is: loops over one input and one result would take half as long again. The interruptions
+are the road's own: whatever strikes, the graph answers afterwards."""
 
 
-def usual_inference(
-    runs: Runs, session: Session, feeds: Sequence[Feed], outputs: Mapping[str, TensorState], full: int, device: MLCDevice
-) -> Callable[[Request], Outcome | None] | None:
-    """What does the work of such a call, and leaves every other one alone: it refuses nothing of its own and gives ``None``.
-
-    Written as straight-line code, as a door is: the loops over one input and one result took a third of its time.
-    """
-    repeat = session.repeating()
-    if device._kind != "cpu" or repeat is None or any(feed.group for feed in feeds):
+def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: int, handle: MLCTensor) -> Usual | None:
+    """What runs inferences like the last one; ``None`` where there is no such thing."""
+    repeat, device = session.repeating(), graph._device
+    if repeat is None or device._kind != "cpu" or graph._gate.lock is None or not feeds:
         return None
-    known: dict[str, Any] = {
-        "runs": runs, "session": session, "changes": changes, "repeat": repeat, "result": session.result,
-        "output_targets": output_targets, "declared": outputs, "device": device,
-    }  # fmt: skip
-    looks, copies, publishing = [], [], []
+    if any(feed.group or feed.limit is not None for feed in feeds):
+        return None
+    bound: dict[str, Any] = {"device": device}
+    looks, takes, publishing = [], [], []
     for n, feed in enumerate(feeds):
-        assert feed.standing is not None  # the session repeats only then
-        known |= {f"element{n}": feed.standing.element, f"memory{n}": feed.standing.bytes}
+        bound |= {f"form{n}": feed.form, f"element{n}": USUAL.get(feed.cell.dtype)}
         misfit = f"d{n}._length != {feed.cell.nbytes} or d{n}._element != element{n} or d{n}._shape is not None"
-        looks += [f"d{n} = inputs.get({feed.name!r})", f"if d{n} is None or {misfit}: return None"]
-        copies.append(f"memory{n}[:] = d{n}._bytes")
+        looks += [f"d{n} = inputs.get({feed.name!r})", f"if d{n} is None or {misfit}: return False"]
+        if feed.standing is not None:
+            bound |= {f"t{n}": feed.standing.tensor, f"memory{n}": feed.standing.bytes}
+            takes.append(f"memory{n}[:] = d{n}._bytes")
+        else:
+            takes += [f"t{n} = d{n}._views.get(form{n})", f"if t{n} is None: t{n} = d{n}._view(*form{n})"]
     for n, cell in enumerate(session.readable):
-        known[f"publish{n}"] = cell.publish
+        bound[f"publish{n}"] = cell.publish
         publishing.append(f"publish{n}(values[{n}], device)")
-    lines = [
-        "_, options, _, batch, (inputs, labels, weights), outputs, _ = request",
-        f"if batch != {full} or labels or weights or len(inputs) != {len(feeds)}: return None",
-        f"if session.checked != changes.newest or (options | runs.forced_options) & {_UNUSUAL}: return None",
-        *looks,
-        f"targets = output_targets(outputs, declared, {full}, {full}) if outputs else ()",
-        *copies,
-        "values = repeat()",
-        "if values is None: return None",
-        *publishing,
-        "return result, targets",
-    ]
-    text = "def work(request):\n" + "".join(f"    {line}\n" for line in lines)
-    exec(compile(text, "<mlc_torch inference>", "exec"), known)  # our own text, from what was declared
-    return known["work"]
+    count = len(feeds)
+    text = _TEXT.format(
+        bound=", ".join(bound),
+        full=full,
+        disturbed=DISTURBED,
+        unusual=_UNUSUAL,
+        count=count,
+        looks=_lines(looks, 8),
+        given=", ".join(f"d{n}" for n in range(count)),
+        takes=_lines(takes, 16),
+        taken=", ".join(f"t{n}" for n in range(count)),
+        publishing=_lines(publishing, 16),
+    )
+    scope = dict(_KNOWN)
+    exec(compile(text, "<mlc_torch inference>", "exec"), scope)  # our own text, from what was declared
+    return scope["make"](session, repeat, session.result, handle, *graph._gate, **bound)
+
+
+def _lines(lines: list[str], indent: int) -> str:
+    return ("\n" + " " * indent).join(lines)
+
+
+_KNOWN: dict[str, Any] = {
+    f.__name__: f
+    for f in (
+        MLCRefusal,
+        MLCTensor,
+        Request,
+        came_from_handler,
+        fail,
+        fill,
+        get_ident,
+        output_targets,
+        recover,
+    )
+} | {"changes": changes, "records_gradients": records_gradients, **SURROUNDINGS}
