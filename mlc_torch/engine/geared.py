@@ -1,0 +1,94 @@
+"""A plan and its gears: which one runs a pass, and why it is not the fast one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mlc_torch.engine.choice import fast_gear
+from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.plain import Plain
+from mlc_torch.engine.plan import Plan, module_hooks
+from mlc_torch.engine.updater import Updater
+
+
+class Geared:
+    """Makes a plan's gears when they are needed, each once."""
+
+    def __init__(self, plan: Plan, updater: Updater | None, always_plain: str | None, use_inductor: bool) -> None:
+        self.plan, self.updater = plan, updater
+        self._always_plain, self._use_inductor = always_plain, use_inductor
+        self.gear: Gear | None = None
+        """The gear that ran last."""
+        self.prepared: Gear | None = None
+        """The gear for the declared shapes."""
+        self._fast: dict[tuple[Mode, Any], Gear] = {}
+        self._whole: dict[Mode, Gear] = {}
+        """Those of ``_fast`` for the declared shapes."""
+        self._slow: dict[tuple[Mode, bool], Plain] = {}
+        self._seen: set[Any] = set()
+        self._never_fast = always_plain is not None or bool(plan.hooks)
+        self._parameters = plan.parameters if plan.differentiates else ()
+        self._hooks = module_hooks(plan)
+
+    def constants(self) -> list[torch.Tensor]:
+        return self.plan.constant_values()
+
+    def prepare(self, mode: Mode) -> None:
+        """Make the gear for the declared shapes ahead of the first run."""
+        cells = self.plan.cells[: self.plan.fed_count]
+        if any(c.value is None for c in self.plan.constants):
+            return  # linked graphs have not run yet
+        feeds = [torch.zeros(c.shape, dtype=c.dtype, device="cpu") for c in cells]
+        self.gear = self.prepared = self._gear(feeds, mode, whole=True, by_layer=False)
+
+    def why_plain(self) -> str | None:
+        """The reason for running module by module, or ``None``."""
+        if self._always_plain is not None:
+            return self._always_plain
+        if not self.is_hooked():
+            return None
+        if self.plan.hooks:
+            return "gradient hooks are registered"
+        return "hooks are registered on " + ("a layer's module" if any(self._hooks) else "a parameter")
+
+    def is_hooked(self) -> bool:
+        """Whether a program wants to be called in the middle of a phase."""
+        if self.plan.hooks or any(self._hooks):
+            return True
+        for p in self._parameters:  # noqa: SIM110 - any() over a generator would be a call for each of them
+            if p._backward_hooks:
+                return True
+        return False
+
+    def _gear(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> Gear:
+        """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
+        if by_layer:
+            return self._plain(mode, "profiling layer by layer", profile=True)
+        if self._always_plain is not None or self.is_hooked():
+            return self._plain(mode, self.why_plain() or "")
+        key = (mode, None if whole else tuple([f.shape for f in feeds]))
+        gear = self._fast.get(key)
+        if gear is not None:
+            return gear
+        if not whole and key not in self._seen:
+            self._seen.add(key)
+            return Plain(self.plan, mode, "a batch size seen for the first time")
+        updater = self.updater if mode is Mode.train else None
+        gear = self._fast[key] = fast_gear(self.plan, feeds, self.constants(), mode, updater, self._use_inductor)
+        if whole:
+            self._whole[mode] = gear
+        return gear
+
+    def _plain(self, mode: Mode, why: str, profile: bool = False) -> Plain:
+        gear = self._slow.get((mode, profile))
+        if gear is None:
+            gear = self._slow[mode, profile] = Plain(self.plan, mode, profile=profile)
+        gear.why = why
+        return gear
+
+    def gears(self) -> list[Gear]:
+        """Every gear that has been made."""
+        return [*self._fast.values(), *self._slow.values()]
