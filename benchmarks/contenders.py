@@ -217,6 +217,7 @@ class MLCompute:
         if by_user:
             self.gradient = unwrap(self.graph.allocateUserGradient(for_=self.result))
             self.gradient_data = _data(_user_gradient(workload))
+        self.bound = self.inputs | ({"gradient": self.gradient} if by_user else {"label": self.y})
         assert self.graph.compile(options=[], device=self.device, **more)
         self.prepared_labels = [{"label": _data(y)} for y in self.labels]
         if not by_user:
@@ -305,14 +306,11 @@ class MLCompute:
         return selector(self._feeds(number), self._label_data(number), None, self.batch, self.how, self._look)
 
     def _train_by_phases(self, number: int) -> Any:
-        given = dict(self._feeds(number))
-        slots: dict[str, MLCTensor] = dict(self.inputs)
         if self.workload.style == "user gradient":
-            given["gradient"], slots["gradient"] = self.gradient_data, self.gradient
+            given = {**self._feeds(number), "gradient": self.gradient_data}
         else:
-            given |= self._label_data(number)
-            slots["label"] = self.y
-        self.graph.bindAndWriteData(given, forInputs=slots, to=self.device, synchronous=False)
+            given = {**self._feeds(number), **self._label_data(number)}
+        self.graph.bindAndWriteData(given, forInputs=self.bound, to=self.device, synchronous=False)
         self.graph.executeForward(batchSize=self.batch, options=[])
         self.graph.executeGradient(batchSize=self.batch, options=[])
         return self.graph.executeOptimizerUpdate(options=[])

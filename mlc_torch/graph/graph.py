@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.as_module import SharedGraphModule
+from mlc_torch.graph.binding import bind
 from mlc_torch.graph.locks import Locks, locked
-from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.graph.torch_module import torch_module
 from mlc_torch.layers import (
     MLCConcatenationLayer,
@@ -23,7 +22,6 @@ from mlc_torch.layers import (
     MLCSplitLayer,
     MLCTransposeLayer,
 )
-from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write
 from mlc_torch.nodes.node import Node, handles, infer, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
@@ -33,19 +31,9 @@ from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
-from mlc_torch.tensor.elements import FITTING
-from mlc_torch.tensor.memory import refuse_lack_of_memory
-from mlc_torch.torch_private import is_disturbed
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
-
-
-_AS_IT_IS = nullcontext()
-
-
-def _is_among(cell: TensorState, parameters: list[MLCTensorParameter]) -> bool:
-    return any(p._tensor._cell is cell for p in parameters)
 
 
 class MLCGraph(MLCObject):
@@ -245,34 +233,20 @@ class MLCGraph(MLCObject):
         self._raise_late_failure()
         if inputsData is None or inputTensors is None:  # Objective-C's nil (measured, evidence.md G)
             refuse("the inputs are nil")
-        return self._lock.holding(self._bind_all, inputsData, inputTensors, device, batchSize)
+        lock, given = self._lock.one, (inputsData, inputTensors, device, batchSize)
+        if lock is not None:
+            with lock: self._bind_all(*given)  # noqa: E701  # fmt: skip
+        else:
+            self._lock.holding(self._bind_all, *given)
+        return True
 
     def _bind_all(
         self, given: Mapping[str, MLCTensorData], tensors: Mapping[str, MLCTensor], device: MLCDevice, batch_size: int
-    ) -> bool:
-        """Nothing is written before everything was checked."""
-        bound = [(name, tensor._cell, given[name]) for name, tensor in tensors.items() if name in given]
-        if len(bound) != len(given):
-            warn_unbound(given, tensors)
-        batches = self._batches([cell for _, cell, _ in bound], batch_size) if batch_size else [0] * len(bound)
-        kept, trained = [], self._parameters_in_use()
-        for number, (name, cell, data) in enumerate(bound):
-            kept.append(cell.is_shown or (bool(trained) and _is_among(cell, trained)))
-            if kept[number]:
-                batches[number] = 0
-            is_odd = data._length < cell.nbytes or data._shape not in (None, cell.shape)
-            if batches[number] or is_odd or (data._element, cell.dtype) not in FITTING:
-                needed_bytes(name, cell, data, batches[number])
-        try:
-            with undisturbed(device.torch_device) if is_disturbed() else _AS_IT_IS:
-                for number, (_, cell, data) in enumerate(bound):
-                    if kept[number]:
-                        cell.upload(data, device)
-                    else:
-                        write(cell, data, device, batches[number])
-        except (MemoryError, RuntimeError) as error:
-            refuse_lack_of_memory(error)
-        return True
+    ) -> None:
+        batches = (
+            self._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size) if batch_size else {}
+        )
+        bind(given, tensors, device, self._parameters_in_use(), batches)
 
     def _raise_late_failure(self) -> None:
         """What a completion handler raised on its thread is raised by the next call, before it does anything."""
@@ -281,15 +255,15 @@ class MLCGraph(MLCObject):
         """A graph that runs this one was compiled for ``device``."""
         self._device = device
 
-    def _parameters_in_use(self) -> list[MLCTensorParameter]:
+    def _parameters_in_use(self) -> frozenset[int]:
         """Tensors that are trained for themselves now: like a layer's, they keep their value rather than being fed."""
-        return []
+        return frozenset()
 
-    def _batches(self, cells: list[TensorState], batchSize: int) -> list[int]:
-        """How many samples of each tensor ``batchSize`` means; 0 for one that is bound whole, as initial states are."""
-        if batchSize < 0 or all(batchSize > cell.shape[0] for cell in cells):
-            return [batchSize] * len(cells)  # no number of samples: refused for each of them
-        return [batchSize if batchSize <= cell.shape[0] else 0 for cell in cells]
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
+        """How many samples ``batchSize`` means, of each tensor that is not bound whole, as initial states are."""
+        fitting = [name for name, cell in cells.items() if batch_size <= cell.shape[0]]
+        # Where it is no number of samples, it is refused for each of them.
+        return dict.fromkeys(fitting if fitting and batch_size > 0 else cells, batch_size)
 
     def __copy__(self) -> Any:
         raise TypeError(f"{type(self).__name__} cannot be copied: a layer belongs to one graph")

@@ -41,6 +41,8 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
             value = found._views.get(feed.form)
             if value is None:
                 value = _whole(feed, found)
+        elif found is None and batch is None and not data and cell.value is not None:
+            value = cell.value.contiguous()  # bound before
         else:
             value = _cut(feed, found, given, batch)
         if feed.limit is not None:
@@ -177,10 +179,8 @@ def write(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int)
 
     On CUDA a whole tensor goes to the device with the other inputs, when the graph runs.
     """
-    shape = (batch, *cell.shape[1:]) if batch else cell.shape
-    source, target = data._views.get((cell.dtype, shape)), device.torch_device
-    if source is None:
-        source = data._view(cell.dtype, shape)
+    shape, target = (batch, *cell.shape[1:]) if batch else cell.shape, device.torch_device
+    source = data._view(cell.dtype, shape)
     if shape == cell.shape:
         cell.publish(upload(source, target) if device._kind == "mps" else source.clone(), device)
         return

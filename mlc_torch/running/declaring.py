@@ -227,11 +227,12 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             refuse(f"batchSize is {batch_size}, the inputs hold {full} samples; a batch may be smaller, not larger")
         return batch_size or full
 
-    def _batches(self, cells: list[TensorState], batchSize: int) -> list[int]:
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
         full = self._declared_batch()
-        if batchSize in (0, full):
-            return [0] * len(cells)
+        if batch_size in (0, full):
+            return {}
         axes = batch_axes(self._planned_nodes())
-        if not full or batchSize < 0 or batchSize > full:
-            return super()._batches(cells, batchSize)
-        return [batchSize if axes.get(id(c), 0) == 0 and c.shape[0] == full else 0 for c in cells]
+        if not full or batch_size < 0 or batch_size > full:
+            return super()._batches(cells, batch_size)
+        counted = [name for name, cell in cells.items() if axes.get(id(cell), 0) == 0 and cell.shape[0] == full]
+        return dict.fromkeys(counted, batch_size)

@@ -63,7 +63,7 @@ class GradientGraph(ExecutableGraph):
     def _gradient_of_input(self, input):
         """The gradient of an input, which needs the compile option ``computeAllGradients``, or of a tensor that
         ``setTrainingTensorParameters`` named."""
-        if any(p._tensor._cell is input._cell for p in self._steering.trained):
+        if id(input._cell) in self._steering.trained_cells:
             return self._gradient_tensor(input._cell, self._separate_session())
         if all(cell is not input._cell for cell in self._declared.inputs.values()):
             refuse(f"tensor {input.label!r} is no input of this graph, nor one that is trained")

@@ -75,6 +75,8 @@ class GradientState:
     to_train: list[MLCTensorParameter] = field(default_factory=list)
     trained: list[MLCTensorParameter] = field(default_factory=list)
     """``to_train`` as the last compile found it."""
+    trained_cells: frozenset[int] = frozenset()
+    """Which tensors those are, by identity."""
     from_user: dict[int, tuple[TensorState, TensorState]] = field(default_factory=dict)
     """For a result, by identity: itself, and the tensor that a gradient from outside is bound to."""
     watched: dict[int, TensorState] = field(default_factory=dict)

@@ -83,8 +83,8 @@ class TrainableGraph(GradientGraph):
         own = own_loss_node(self._lossLayer, nodes, declared.labels, declared.label_weights, self._runs.loss_results)
         return nodes if own is None else [*nodes, own]
 
-    def _parameters_in_use(self) -> list[MLCTensorParameter]:
-        return self._steering.trained
+    def _parameters_in_use(self) -> frozenset[int]:
+        return self._steering.trained_cells
 
     def _is_loss(self, layer: MLCLayer) -> bool:
         return layer is self._lossLayer or super()._is_loss(layer)
@@ -131,6 +131,7 @@ class TrainableGraph(GradientGraph):
     def _take_up(self, device: MLCDevice) -> None:
         steering = self._steering
         steering.stopped, steering.trained = list(steering.to_stop), list(steering.to_train)
+        steering.trained_cells = frozenset(id(p._tensor._cell) for p in steering.trained)
         self._runs.last = None
         for parameter in steering.trained:
             parameter._tensor._cell.place(device, writable=True)
