@@ -89,7 +89,8 @@ class GradientState:
     """Parameters of modules that the program made itself, with the place of their gradient among the plan's."""
 
 
-def _never(*call: object) -> bool:
+def never(*call: object) -> bool:
+    """Stands where no call is known to be usual."""
     return False
 
 
@@ -118,7 +119,7 @@ class Runs:
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
-    usual: Callable[..., bool] = _never
+    usual: Callable[..., bool] = never
     """Runs an inference that is like the one before it; gives False, having done nothing, where that is not so."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
@@ -127,4 +128,4 @@ class Runs:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
         self.samples = self.batch_reader = None
-        self.usual = _never
+        self.usual = never
