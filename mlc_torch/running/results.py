@@ -36,7 +36,10 @@ def into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None =
         full = old.clone()
     else:
         full = value.new_zeros(cell.shape)
-    full[tuple(slice(0, n) for n in value.shape)] = value
+    if value.shape[1:] == cell.shape[1:]:
+        full.narrow(0, 0, value.shape[0]).copy_(value)  # half the time of what follows
+    else:
+        full[tuple(slice(0, n) for n in value.shape)] = value
     return full
 
 
@@ -48,6 +51,11 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
         if cell is None:
             known = ", ".join(declared) or "nothing"
             refuse(f"outputsData names {name!r}; addOutputs declared: {known}{hint(name, declared)}")
+        if batch == full and data._length == cell.nbytes <= LITTLE and data._element == USUAL.get(cell.dtype):
+            memory = data._bytes
+            if data._shape is None and not memory.readonly:
+                targets.append((cell, memory))  # nearly always
+                continue
         short = batch != full and cell.shape[0] == full
         if data._length < cell.nbytes or short:
             needed_bytes(name, cell, data, batch if short else 0)

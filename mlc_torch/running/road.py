@@ -28,6 +28,7 @@ from mlc_torch.running.completion import (
     fill,
 )
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
+from mlc_torch.running.state import Runs
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.memory import no_memory
@@ -69,6 +70,7 @@ class Traveller(Protocol):
     _users: Users
     _lock: Locks
     _gate: Gate
+    _runs: Runs
     _device: MLCDevice | None
 
     def _broke_off(self) -> Any:

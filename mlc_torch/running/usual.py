@@ -30,14 +30,14 @@ _UNUSUAL = BY_LAYER | PROFILING | SKIPS_WRITING
 
 _TEXT = """\
 def make(session, repeat, result, handle, failures, threads, lock, {bound}):
-    def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs):
+    def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
         if batch != {full} or options & {unusual} or failures or get_ident() not in threads:
             return False
         if labels or weights or len(inputs) != {count}:
             return False
         {looks}
         try:
-            with lock: done = inside(graph, {given}, outputs, handler)
+            with lock: done = inside(graph, {given}, outputs, handler, keeps)
         except Exception as error:
             fail(graph, error, Request(member, options, handler, batch, (inputs, labels, weights), outputs))
         if done is None:
@@ -50,7 +50,7 @@ def make(session, repeat, result, handle, failures, threads, lock, {bound}):
                 raise
         return True
 
-    def inside(graph, {given}, outputs, handler):
+    def inside(graph, {given}, outputs, handler, keeps):
         if session.checked != changes.newest or graph._runs.forced_options or {disturbed}:
             return None
         targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
@@ -70,7 +70,7 @@ def make(session, repeat, result, handle, failures, threads, lock, {bound}):
             raise
         for cell, target in targets:
             fill(target, cell.value)
-        if handler is not None and len(threads) > 1 and graph._users.are_several():
+        if handler is not None and (keeps or (len(threads) > 1 and graph._users.are_several())):
             return MLCTensor._of(result.frozen(result.value))
         return handle
 

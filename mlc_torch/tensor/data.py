@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mlc_torch.enums import MLCDataType
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCRefusal, refuse, shortened
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
@@ -38,7 +38,21 @@ USUAL: dict[torch.dtype, Element] = {dtype: element for element, dtype in _SAME.
 """What the elements of a NumPy array say that is made for a tensor of this type."""
 
 
-class MLCTensorData(MLCObject):
+class _MadeAtOnce(type):
+    """Makes data without ``__new__`` and ``__init__``, which take a sixth of the time: many programs wrap every batch anew."""
+
+    def __call__(cls, *args: Any, **labels: Any) -> Any:
+        door = cls.__initializers__.doors.get((len(args), tuple(labels)))  # type: ignore[attr-defined]
+        if door is None or cls is not MLCTensorData:
+            return type.__call__(cls, *args, **labels)
+        try:
+            return door(cls, args, labels)
+        except MLCRefusal as why:
+            __tracebackhide__ = True
+            raise shortened(why) from why.__cause__
+
+
+class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     """The memory that a tensor's values are read from or written to, without a copy.
 
     Any buffer serves: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``. It is kept alive.
