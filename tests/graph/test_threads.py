@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import torch
 
 from mlc_torch import (
     MLCDropoutLayer,
@@ -15,6 +16,7 @@ from mlc_torch import (
     MLCInferenceGraph,
     MLCTrainingGraph,
 )
+from mlc_torch.tensor import TensorState
 from tests.graph.networks import NETWORKS, made
 from tests.graph.programs import array, cpu, data, dense, loss, on, placeholder, regression, sgd, values
 
@@ -197,3 +199,11 @@ def test_nodes_added_in_several_threads_are_all_there():
     at_once(*(lambda n=n: work(n) for n in range(4)))
     assert len(graph.layers) == 80
     assert sorted(layer.layerID for layer in graph.layers) == list(range(1, 81))
+
+
+def test_a_result_that_is_kept_has_every_field_of_a_tensor():
+    """They are copied name by name, so that a new one could be forgotten."""
+    state = placeholder(2)._cell
+    kept = state.frozen(torch.ones(2))
+    assert kept is not state and all(hasattr(kept, name) for name in TensorState.__slots__)
+    assert bytes(kept.bytes()) == np.ones(2, np.float32).tobytes() and state.bytes() is None

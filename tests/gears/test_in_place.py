@@ -1,0 +1,129 @@
+"""Activations in the memory of what they are given: what somebody still needs of it is not written over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCLossType,
+    MLCTrainingGraph,
+)
+from mlc_torch.engine import rewrite
+from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
+
+ROWS, INPUTS, HIDDEN = 4, 6, 5
+RATE = 0.1
+KINDS: dict[str, tuple[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "relu": (lambda: MLCActivationLayer.relu, F.relu),
+    "relu6": (lambda: MLCActivationLayer.relu6, F.relu6),
+    "leaky relu": (lambda: MLCActivationLayer.leakyReLU, lambda x: F.leaky_relu(x, 0.01)),
+    "tanh": (lambda: MLCActivationLayer.tanh, torch.tanh),
+    "sigmoid": (lambda: MLCActivationLayer.sigmoid, torch.sigmoid),
+    "gelu": (lambda: MLCActivationLayer.gelu, lambda x: F.gelu(x, approximate="tanh")),
+}
+
+
+@pytest.fixture
+def rewritten(monkeypatch):
+    """The operations that were pointed to one that works in place."""
+    found, look = [], rewrite._activate_in_place
+
+    def listen(node):
+        before = node.target
+        look(node)
+        if node.target is not before:
+            found.append(node.target)
+
+    monkeypatch.setattr(rewrite, "_activate_in_place", listen)
+    return found
+
+
+@pytest.mark.parametrize("reader", ["nobody else", "the program", "another layer"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_activation_leaves_what_is_read_again(kind, reader, rewritten):
+    make, formula = KINDS[kind]
+    graph, x = MLCGraph(), placeholder(ROWS, INPUTS)
+    layer = dense(INPUTS, HIDDEN)
+    before = graph.node(layer, source=x)
+    after = graph.node(make(), source=before)
+    if reader == "another layer":
+        after = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[after, before])
+    held = before if reader == "the program" else None
+    del before
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    numbers = values(ROWS, INPUTS, seed=3)
+    want = F.linear(*map(torch.from_numpy, (numbers, _weights(layer), array(layer.biases).ravel())))
+    for _ in range(3):
+        assert inference.execute(inputsData={"x": data(numbers)}, batchSize=ROWS)
+        made = formula(want) + want if reader == "another layer" else formula(want)
+        np.testing.assert_allclose(array(after), made.numpy(), rtol=1e-5, atol=1e-6)
+        if held is not None:
+            np.testing.assert_allclose(array(held), want.numpy(), rtol=1e-5, atol=1e-6)
+    assert bool(rewritten) == (reader == "nobody else")
+
+
+def _weights(layer):
+    return array(layer.weights).reshape(HIDDEN, INPUTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_in_place(kind, rewritten):
+    """Two layers behind each other, so that one's gradient is another's to spare; the update by hand."""
+    make, formula = KINDS[kind]
+    graph, x, t = MLCGraph(), placeholder(ROWS, INPUTS), placeholder(ROWS, 3)
+    layers = [dense(INPUTS, HIDDEN, seed=1), dense(HIDDEN, 3, seed=5)]
+    result = graph.node(layers[1], source=graph.node(make(), source=graph.node(layers[0], source=x)))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(MLCLossType.meanSquaredError), optimizer=sgd(RATE))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    by_hand = [torch.tensor(_matrix(layer), requires_grad=True) for layer in layers]
+    biases = [torch.tensor(array(layer.biases).ravel(), requires_grad=True) for layer in layers]
+    numbers, targets = values(ROWS, INPUTS, seed=2), values(ROWS, 3, seed=9)
+    for _ in range(3):
+        assert training.execute(
+            inputsData={"x": data(numbers)}, lossLabelsData={"t": data(targets)}, lossLabelWeightsData=None,
+            batchSize=ROWS, options=[],
+        )  # fmt: skip
+        hidden = formula(F.linear(torch.from_numpy(numbers), by_hand[0], biases[0]))
+        error = F.mse_loss(F.linear(hidden, by_hand[1], biases[1]), torch.from_numpy(targets))
+        slopes = torch.autograd.grad(error, [*by_hand, *biases])
+        with torch.no_grad():
+            for parameter, slope in zip([*by_hand, *biases], slopes, strict=True):
+                parameter -= RATE * slope
+        for layer, want in zip(layers, by_hand, strict=True):
+            np.testing.assert_allclose(_matrix(layer), want.detach().numpy(), rtol=1e-4, atol=1e-6)
+    assert rewritten and result is not None
+
+
+def _matrix(layer):
+    descriptor = layer.descriptor
+    return array(layer.weights).reshape(descriptor.outputFeatureChannelCount, descriptor.inputFeatureChannelCount)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_product_of_one_row(bias):
+    """Its bias is looked at as a row; weights that change are seen."""
+    graph, x = MLCGraph(), placeholder(1, INPUTS)
+    layer = dense(INPUTS, HIDDEN, bias=bias)
+    result = graph.node(layer, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    numbers = values(1, INPUTS, seed=3)
+    for _ in range(3):
+        assert inference.execute(inputsData={"x": data(numbers)}, batchSize=1)
+        want = numbers @ _matrix(layer).T + (array(layer.biases).ravel() if bias else 0)
+        np.testing.assert_allclose(array(result), want, rtol=1e-5, atol=1e-6)
+        layer.weights.torch.mul_(2)
+        if bias:
+            layer.biases.torch.add_(1)
