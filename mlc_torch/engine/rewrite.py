@@ -4,6 +4,7 @@ slices and their gradients.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -223,6 +224,16 @@ _GRADIENT_IN_PLACE = {
 }
 
 
+_LITTLE_GRADIENT = 64 << 10
+"""Bytes. Operations that are told where to write take 1 to 3 µs longer to call; 16 KiB of a ReLU's gradient take 10.2 µs on a
+Neoverse-N1 and 10.7 in place, 1 MiB 134 and 119."""
+
+
+def _size(node: fx.Node) -> int:
+    shape, _, dtype = node.meta["lies"]
+    return math.prod(shape) * dtype.itemsize
+
+
 def _activate_in_place(node: fx.Node) -> None:
     """An activation, or its gradient, in the memory of what it is given first, where nobody needs that any more.
 
@@ -231,7 +242,7 @@ def _activate_in_place(node: fx.Node) -> None:
     given: Any = node.args
     if node.target in _IN_PLACE and _is_to_spare(given[0], node):
         node.target = _IN_PLACE[node.target]
-    elif node.target in _GRADIENT_IN_PLACE and _is_to_spare(given[0], node):
+    elif node.target in _GRADIENT_IN_PLACE and _size(node) > _LITTLE_GRADIENT and _is_to_spare(given[0], node):
         node.target, node.kwargs = _GRADIENT_IN_PLACE[node.target], {**node.kwargs, "grad_input": given[0]}
 
 
