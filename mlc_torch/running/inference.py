@@ -86,8 +86,10 @@ class MLCInferenceGraph(ExecutableGraph):
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
-        if whole and runs.usual is never:
-            runs.usual = usual_inference(self, session, self._feeds[_WHOLE], full, self._results[_WHOLE]) or never
+        if whole and (runs.usual_of is not session or runs.usual_kept is not session.kept):
+            made = usual_inference(self, session, self._feeds[_WHOLE], full, self._results[_WHOLE])
+            runs.usual, runs.usual_of = (never, None) if made is None else (made, session)
+            runs.usual_kept = session.kept
         return publish(session, self._device), targets
 
     @declare(
@@ -102,7 +104,7 @@ class MLCInferenceGraph(ExecutableGraph):
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere
-        self._runs.usual = never
+        self._runs.usual, self._runs.usual_of = never, None  # that of an older session would keep it alive
         session.prepare(_INFER)
 
     def _nodes_to_run(self, nodes: list[Node], variant: Variant = _WHOLE) -> list[Node]:

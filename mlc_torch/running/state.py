@@ -12,6 +12,7 @@ from torch import nn
 
 from mlc_torch.engine.plan import Hook
 from mlc_torch.engine.session import Session
+from mlc_torch.engine.undo import Kept
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.nodes.node import Node
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
@@ -89,6 +90,10 @@ class GradientState:
     """Parameters of modules that the program made itself, with the place of their gradient among the plan's."""
 
 
+Usual = Callable[..., bool]
+"""Takes the graph and the fields of a request; whether the call was usual, and is done."""
+
+
 def never(*call: object) -> bool:
     """Stands where no call is known to be usual."""
     return False
@@ -119,8 +124,12 @@ class Runs:
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
-    usual: Callable[..., bool] = never
+    usual: Usual = never
     """Runs an inference that is like the one before it; gives False, having done nothing, where that is not so."""
+    usual_of: Session | None = None
+    """The session whose inferences ``usual`` runs."""
+    usual_kept: Kept | None = None
+    """What that session kept of the inference that ``usual`` was made after."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
@@ -128,4 +137,4 @@ class Runs:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
         self.samples = self.batch_reader = None
-        self.usual = never
+        self.usual, self.usual_of, self.usual_kept = never, None, None

@@ -2,12 +2,13 @@
 
 A small network computes for less time than the road takes, so the door asks here first. Whatever is not usual is left
 alone, before anything has happened, and takes the road: nothing is refused here that would not be refused there, in the
-same words. ``tests/graph/test_call_sequences.py`` runs its programs with and without this.
+same words. ``tests/graph/test_inference_sequences.py`` runs its programs with and without this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from threading import get_ident
 from typing import Any
 
@@ -18,13 +19,11 @@ from mlc_torch.running.completion import came_from_handler, fill
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, Request
 from mlc_torch.running.results import output_targets
 from mlc_torch.running.road import fail, recover
+from mlc_torch.running.state import Usual, never
 from mlc_torch.tensor import MLCTensor
 from mlc_torch.tensor.data import USUAL
 from mlc_torch.tensor.state import changes
 from mlc_torch.torch_private import DISTURBED, SURROUNDINGS, records_gradients
-
-Usual = Callable[..., bool]
-"""Takes the graph and the fields of a request; whether the call was usual, and is done."""
 
 _UNUSUAL = BY_LAYER | PROFILING | SKIPS_WRITING
 
@@ -51,10 +50,11 @@ def make(session, repeat, result, handle, failures, threads, lock, {bound}):
         return True
 
     def inside(graph, {given}, outputs, handler, keeps):
-        if session.checked != changes.newest or graph._runs.forced_options or {disturbed}:
+        runs = graph._runs
+        if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
             return None
         targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
-        before = 0, 0, records_gradients()
+        before, runs.active = (0, 0, records_gradients()), session
         try:
             try:
                 {takes}
@@ -81,18 +81,21 @@ are the road's own: whatever strikes, the graph answers afterwards."""
 
 
 def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: int, handle: MLCTensor) -> Usual | None:
-    """What runs inferences like the last one; ``None`` where there is no such thing."""
-    repeat, device = session.repeating(), graph._device
-    if repeat is None or device._kind != "cpu" or graph._gate.lock is None or not feeds:
-        return None
+    """What runs inferences like the last one: ``never`` where this session has none, ``None`` where none followed yet."""
+    device = graph._device
+    if device._kind != "cpu" or graph._gate.lock is None or not feeds:
+        return never
     if any(feed.group or feed.limit is not None for feed in feeds):
+        return never
+    repeat = session.repeating()
+    if repeat is None:
         return None
     bound: dict[str, Any] = {"device": device}
     looks, takes, publishing = [], [], []
     for n, feed in enumerate(feeds):
-        bound |= {f"form{n}": feed.form, f"element{n}": USUAL.get(feed.cell.dtype)}
+        bound |= {f"name{n}": feed.name, f"form{n}": feed.form, f"element{n}": USUAL.get(feed.cell.dtype)}
         misfit = f"d{n}._length != {feed.cell.nbytes} or d{n}._element != element{n} or d{n}._shape is not None"
-        looks += [f"d{n} = inputs.get({feed.name!r})", f"if d{n} is None or {misfit}: return False"]
+        looks += [f"d{n} = inputs.get(name{n})", f"if d{n} is None or {misfit}: return False"]
         if feed.standing is not None:
             bound |= {f"t{n}": feed.standing.tensor, f"memory{n}": feed.standing.bytes}
             takes.append(f"memory{n}[:] = d{n}._bytes")
@@ -114,9 +117,15 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         taken=", ".join(f"t{n}" for n in range(count)),
         publishing=_lines(publishing, 16),
     )
+    return _maker(text)(session, repeat, session.result, handle, *graph._gate, **bound)
+
+
+@lru_cache(maxsize=64)
+def _maker(text: str) -> Callable[..., Usual]:
+    """Graphs of the same form share their code: to compile it takes as long as twenty inferences."""
     scope = dict(_KNOWN)
-    exec(compile(text, "<mlc_torch inference>", "exec"), scope)  # our own text, from what was declared
-    return scope["make"](session, repeat, session.result, handle, *graph._gate, **bound)
+    exec(compile(text, "<mlc_torch inference>", "exec"), scope)  # our own text, from numbers alone
+    return scope["make"]
 
 
 def _lines(lines: list[str], indent: int) -> str:
