@@ -168,13 +168,8 @@ class Queued:
     def _wait(self) -> None:
         if self.event is not None:
             self.event.synchronize()
-        elif self.device.type == "cuda":
-            done = torch.cuda.Event()
-            with queueing(self.device):
-                done.record()
-            done.synchronize()
         else:
-            torch.mps.synchronize()
+            wait_for(self.device)
 
     def _complete(self) -> None:
         self._wait()
@@ -186,6 +181,17 @@ class Queued:
             if self.value is not None:
                 self.look(self.value)
             deliver(self.handler, result, None, seconds)
+
+
+def wait_for(device: torch.device) -> None:
+    """Wait until a device has done what it was given so far."""
+    if device.type == "cuda":
+        done = torch.cuda.Event()
+        with queueing(device):
+            done.record()
+        done.synchronize()
+    else:
+        torch.mps.synchronize()
 
 
 def _copied_out(value: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The usual inference: a whole batch on the CPU, like the one before it. Nothing of it has to be chosen any more.
+"""The usual inference: a whole batch, like the one before it. Nothing of it has to be chosen any more.
 
 A small network computes for less time than the road takes, so the door asks here first. Whatever is not usual is left
 alone, before anything has happened, and takes the road: nothing is refused here that would not be refused there, in the
@@ -15,8 +15,8 @@ from typing import Any
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeds import Feed
 from mlc_torch.refusals import MLCRefusal
-from mlc_torch.running.completion import came_from_handler, fill
-from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, Request
+from mlc_torch.running.completion import came_from_handler, fill, wait_for
+from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
 from mlc_torch.running.results import output_targets
 from mlc_torch.running.road import fail, recover
 from mlc_torch.running.state import Usual, never
@@ -26,11 +26,17 @@ from mlc_torch.tensor.state import changes
 from mlc_torch.torch_private import DISTURBED, SURROUNDINGS, records_gradients
 
 _UNUSUAL = BY_LAYER | PROFILING | SKIPS_WRITING
+_WAYS = {
+    "cpu": ("", "pass"),
+    "cuda": (" or handler is not None or outputs", f"if options & {SYNCHRONOUS}: wait_for(device.torch_device)"),
+}
+"""What else is unusual on a device, and what is done at the end. On a GPU, what somebody is to be given is still to come when
+the call returns, and is for the road to bring."""
 
 _TEXT = """\
 def make(session, repeat, result, handle, failures, threads, lock, {bound}):
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
-        if batch != {full} or options & {unusual} or failures or get_ident() not in threads:
+        if batch != {full} or options & {unusual} or failures or get_ident() not in threads{declines}:
             return False
         if labels or weights or len(inputs) != {count}:
             return False
@@ -41,6 +47,7 @@ def make(session, repeat, result, handle, failures, threads, lock, {bound}):
             fail(graph, error, Request(member, options, handler, batch, (inputs, labels, weights), outputs))
         if done is None:
             return False
+        {waits}
         if handler is not None:
             try:
                 handler(done, None, 0.0)
@@ -83,7 +90,7 @@ are the road's own: whatever strikes, the graph answers afterwards."""
 def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: int, handle: MLCTensor) -> Usual | None:
     """What runs inferences like the last one: ``never`` where this session has none, ``None`` where none followed yet."""
     device = graph._device
-    if device._kind != "cpu" or graph._gate.lock is None or not feeds:
+    if device._kind not in _WAYS or graph._gate.lock is None or not feeds:
         return never
     if any(feed.group or feed.limit is not None for feed in feeds):
         return never
@@ -104,12 +111,14 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
     for n, cell in enumerate(session.readable):
         bound[f"publish{n}"] = cell.publish
         publishing.append(f"publish{n}(values[{n}], device)")
-    count = len(feeds)
+    count, (declines, waits) = len(feeds), _WAYS[device._kind]
     text = _TEXT.format(
         bound=", ".join(bound),
         full=full,
         disturbed=DISTURBED,
         unusual=_UNUSUAL,
+        declines=declines,
+        waits=waits,
         count=count,
         looks=_lines(looks, 8),
         given=", ".join(f"d{n}" for n in range(count)),
@@ -144,5 +153,6 @@ _KNOWN: dict[str, Any] = {
         get_ident,
         output_targets,
         recover,
+        wait_for,
     )
 } | {"changes": changes, "records_gradients": records_gradients, **SURROUNDINGS}
