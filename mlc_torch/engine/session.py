@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -19,6 +20,16 @@ from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.tensor.state import TensorState, changes
 
 _INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
+
+
+class Repeating(NamedTuple):
+    """An inference that will do for the next ones, as long as the session has the same gear and kept the same of it, and no
+    module is hooked."""
+
+    forward: Callable[[Tensors, Tensors], Tensors]
+    gear: Gear
+    kept: Kept | None
+    hooks: tuple[dict[Any, Any], ...]
 
 
 class Session(Geared):
@@ -139,7 +150,8 @@ class Session(Geared):
                 if own is None:
                     copies = [f if id(f) in self._ours else f.clone() for f in feeds]
                     own = Kept(copies, constants, [], mode)
-                    self._inferred = own if whole and not constants else None
+                    if whole and not constants:
+                        self._inferred = own
                 else:
                     for copy, feed in zip(own.feeds, feeds):  # noqa: B905 - one for each, and strict takes its time
                         if copy is not feed:
@@ -159,20 +171,16 @@ class Session(Geared):
         if mode is _TRAIN:
             self.phase = Phase.forward
 
-    def repeating(self) -> Callable[[Tensors], Tensors | None] | None:
-        """What runs a whole inference like the last one; once that was another one, it gives ``None`` and does nothing."""
-        gear, kept, hooks = self.fitting, self.kept, self._hooks
-        if gear is None or gear is not self.gear or (kept is not None and self._keeps_inferred < math.inf):
+    def repeating(self) -> Repeating | None:
+        """What another inference like the last one, which was whole, needs and finds; ``None`` if that will not repeat."""
+        gear = self.fitting
+        if gear is None or gear is not self.gear or (self.kept is not None and self._keeps_inferred < math.inf):
             return None  # one that still copies its inputs is not like the next ones
-        forward = gear.forward
+        return Repeating(gear.forward, gear, self.kept, self._hooks)
 
-        def repeat(feeds: Tensors) -> Tensors | None:
-            if self.gear is not gear or self.kept is not kept or any(hooks):
-                return None
-            self.values = values = forward(feeds, ())
-            return values
-
-        return repeat
+    def repeated(self, values: Tensors) -> None:
+        """Such an inference has run."""
+        self.values = values
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""

@@ -86,10 +86,9 @@ class MLCInferenceGraph(ExecutableGraph):
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
-        if whole and (runs.usual_of is not session or runs.usual_kept is not session.kept):
+        if whole and runs.usual_of is not session:
             made = usual_inference(self, session, self._feeds[_WHOLE], full, self._results[_WHOLE])
             runs.usual, runs.usual_of = (never, None) if made is None else (made, session)
-            runs.usual_kept = session.kept
         return publish(session, self._device), targets
 
     @declare(

@@ -12,7 +12,6 @@ from torch import nn
 
 from mlc_torch.engine.plan import Hook
 from mlc_torch.engine.session import Session
-from mlc_torch.engine.undo import Kept
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.nodes.node import Node
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
@@ -128,8 +127,6 @@ class Runs:
     """Runs an inference that is like the one before it; gives False, having done nothing, where that is not so."""
     usual_of: Session | None = None
     """The session whose inferences ``usual`` runs."""
-    usual_kept: Kept | None = None
-    """What that session kept of the inference that ``usual`` was made after."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
@@ -137,4 +134,4 @@ class Runs:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
         self.samples = self.batch_reader = None
-        self.usual, self.usual_of, self.usual_kept = never, None, None
+        self.usual, self.usual_of = never, None

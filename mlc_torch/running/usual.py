@@ -34,7 +34,7 @@ _WAYS = {
 the call returns, and is for the road to bring."""
 
 _TEXT = """\
-def make(session, repeat, result, handle, failures, threads, lock, {bound}):
+def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
         if batch != {full} or options & {unusual} or failures or get_ident() not in threads{declines}:
             return False
@@ -60,14 +60,15 @@ def make(session, repeat, result, handle, failures, threads, lock, {bound}):
         runs = graph._runs
         if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
             return None
+        if session.gear is not gear or session.kept is not kept or any(hooks):
+            return None
         targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
         before, runs.active = (0, 0, records_gradients()), session
         try:
             try:
                 {takes}
-                values = repeat([{taken}])
-                if values is None:
-                    return None
+                values = forward([{taken}], ())
+                session.repeated(values)
                 {publishing}
             except BaseException:
                 recover(graph, before)
@@ -78,7 +79,7 @@ def make(session, repeat, result, handle, failures, threads, lock, {bound}):
         for cell, target in targets:
             fill(target, cell.value)
         if handler is not None and (keeps or (len(threads) > 1 and graph._users.are_several())):
-            return MLCTensor._of(result.frozen(result.value))
+            return MLCTensor._of(session.result.frozen(session.result.value))
         return handle
 
     return usual
@@ -94,8 +95,8 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         return never
     if any(feed.group or feed.limit is not None for feed in feeds):
         return never
-    repeat = session.repeating()
-    if repeat is None:
+    repeating = session.repeating()
+    if repeating is None:
         return None
     bound: dict[str, Any] = {"device": device}
     looks, takes, publishing = [], [], []
@@ -126,7 +127,7 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         taken=", ".join(f"t{n}" for n in range(count)),
         publishing=_lines(publishing, 16),
     )
-    return _maker(text)(session, repeat, session.result, handle, *graph._gate, **bound)
+    return _maker(text)(session, *repeating, handle, *graph._gate, **bound)
 
 
 @lru_cache(maxsize=64)
