@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
+from mlc_torch.nodes.feeds import LINKED, Feed, check_feed
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import MLCTensorData, TensorState
@@ -46,7 +46,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
         else:
             value = _cut(feed, found, given, batch)
         if feed.limit is not None:
-            check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
+            check_feed(feed, value)
         taken.append(value)
     for data in given:
         if data:

@@ -151,6 +151,12 @@ def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, Tenso
     return next((n for n in sizes if n in labelled), sizes[0] if sizes else 0)
 
 
+def check_feed(feed: Feed, value: torch.Tensor) -> None:
+    """Refuse data of which an element is too large, or negative, for the layer that reads it as an index or a length."""
+    if feed.limit is not None:
+        check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
+
+
 def check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:
     """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
     low, high = (int(n) for n in torch.aminmax(value))

@@ -69,11 +69,11 @@ def fill(target: torch.Tensor | memoryview, value: torch.Tensor | None) -> None:
     """Write as many samples as the caller's memory is for."""
     if value is None:
         return
-    if isinstance(target, torch.Tensor):
-        target.copy_(value if value.shape == target.shape else value[: target.shape[0]].reshape(target.shape))
-    else:
+    if isinstance(target, memoryview):
         source = host_bytes(value)
         target[:] = source if len(source) == len(target) else source[: len(target)]
+    else:
+        target.copy_(value if value.shape == target.shape else value[: target.shape[0]].reshape(target.shape))
 
 
 _queues: weakref.WeakSet[CompletionQueue] = weakref.WeakSet()

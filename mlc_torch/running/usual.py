@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Any
 
 from mlc_torch.engine.session import Session
-from mlc_torch.nodes.feeds import Feed
+from mlc_torch.nodes.feeds import Feed, check_feed
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.completion import came_from_handler, fill, wait_for
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
@@ -36,7 +36,7 @@ the call returns, and is for the road to bring."""
 _TEXT = """\
 def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
-        if batch != {full} or options & {unusual} or failures or get_ident() not in threads{declines}:
+        if (batch != {full} and batch) or options & {unusual} or failures or get_ident() not in threads{declines}:
             return False
         if labels or weights or len(inputs) != {count}:
             return False
@@ -63,10 +63,11 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
         if session.gear is not gear or session.kept is not kept or any(hooks):
             return None
         targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
+        {views}
         before, runs.active = (0, 0, records_gradients()), session
         try:
             try:
-                {takes}
+                {copies}
                 values = forward([{taken}], ())
                 session.repeated(values)
                 {publishing}
@@ -93,22 +94,25 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
     device = graph._device
     if device._kind not in _WAYS or graph._gate.lock is None or not feeds:
         return never
-    if any(feed.group or feed.limit is not None for feed in feeds):
+    if any(feed.group for feed in feeds):
         return never
     repeating = session.repeating()
     if repeating is None:
         return None
     bound: dict[str, Any] = {"device": device}
-    looks, takes, publishing = [], [], []
+    looks, views, copies, publishing = [], ["pass"], ["pass"], []
     for n, feed in enumerate(feeds):
         bound |= {f"name{n}": feed.name, f"form{n}": feed.form, f"element{n}": USUAL.get(feed.cell.dtype)}
         misfit = f"d{n}._length != {feed.cell.nbytes} or d{n}._element != element{n} or d{n}._shape is not None"
         looks += [f"d{n} = inputs.get(name{n})", f"if d{n} is None or {misfit}: return False"]
         if feed.standing is not None:
             bound |= {f"t{n}": feed.standing.tensor, f"memory{n}": feed.standing.bytes}
-            takes.append(f"memory{n}[:] = d{n}._bytes")
+            copies.append(f"memory{n}[:] = d{n}._bytes")
         else:
-            takes += [f"t{n} = d{n}._views.get(form{n})", f"if t{n} is None: t{n} = d{n}._view(*form{n})"]
+            views += [f"t{n} = d{n}._views.get(form{n})", f"if t{n} is None: t{n} = d{n}._view(*form{n})"]
+        if feed.limit is not None:
+            bound[f"feed{n}"] = feed
+            views.append(f"check_feed(feed{n}, t{n})")
     for n, cell in enumerate(session.readable):
         bound[f"publish{n}"] = cell.publish
         publishing.append(f"publish{n}(values[{n}], device)")
@@ -123,7 +127,8 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         count=count,
         looks=_lines(looks, 8),
         given=", ".join(f"d{n}" for n in range(count)),
-        takes=_lines(takes, 16),
+        views=_lines(views, 8),
+        copies=_lines(copies, 16),
         taken=", ".join(f"t{n}" for n in range(count)),
         publishing=_lines(publishing, 16),
     )
@@ -149,6 +154,7 @@ _KNOWN: dict[str, Any] = {
         MLCTensor,
         Request,
         came_from_handler,
+        check_feed,
         fail,
         fill,
         get_ident,

@@ -84,6 +84,17 @@ def test_an_input_is_looked_at_in_each_call(wrong, torch_device):
     np.testing.assert_array_equal(taken(3, 0), ROWS[[3, 0]])
 
 
+def test_an_input_is_looked_at_in_the_usual_call_too(torch_device):
+    """That is the one like those before it, which does not take the road."""
+    taken = Taken("input", on(torch_device))
+    assert taken.compile()
+    for first in (0, 1, 2, 3):
+        np.testing.assert_array_equal(taken(first, 3), ROWS[[first, 3]])
+    for wrong in (4, -1):
+        assert taken(0, wrong) is None and f"the input 'i' holds {wrong}" in str(last_refusal())
+        np.testing.assert_array_equal(taken(1, 2), ROWS[[1, 2]])
+
+
 def test_indices_that_the_graph_computes(torch_device):
     """On the CPU torch finds them; a GPU, which could only end the process, takes the nearest row."""
     taken = Taken("computed", on(torch_device))

@@ -14,7 +14,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from mlc_torch import MLCActivationLayer, MLCExecutionOptions, MLCGraph, MLCInferenceGraph, MLCTensor, last_refusal
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCDataType,
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCTensor,
+    last_refusal,
+)
 from mlc_torch.running import inference
 from mlc_torch.running.state import Variant
 from tests.graph.programs import cpu, data, dense, placeholder, values
@@ -104,6 +112,17 @@ def assert_usual(work: Callable[[], None], most: int = MOST) -> None:
 @pytest.mark.parametrize("style", STYLES)
 def test_an_ordinary_inference_goes_past_the_road(style, batch):
     assert_usual(getattr(Perceptron(batch=batch), style))
+
+
+def test_an_input_of_indices_goes_past_the_road_too():
+    graph, table = MLCGraph(), placeholder(4, 3)
+    places = MLCTensor(shape=[2], dataType=MLCDataType.int32)
+    result = graph.gather(withDimension=0, source=table, indices=places)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"table": table, "places": places}) and inference.compile(device=cpu())
+    given = {"table": data(values(4, 3)), "places": data(np.array([3, 1], np.int32))}
+    assert_usual(lambda: inference.execute(inputsData=given, batchSize=0))
+    np.testing.assert_array_equal(result.numpy(), values(4, 3)[[3, 1]])
 
 
 def test_after_threads_and_async_forms_too():
