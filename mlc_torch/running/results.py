@@ -30,16 +30,17 @@ def publish(session: Session, device: MLCDevice) -> TensorState:
 
 def into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None = None) -> torch.Tensor:
     """A short batch's value in the tensor's full shape; the other samples keep what ``old`` holds, or are 0."""
-    if value.numel() == math.prod(cell.shape):
-        return value.reshape(cell.shape)
-    if old is not None and old.device == value.device and tuple(old.shape) == cell.shape:
-        full = old.clone()
-    else:
-        full = value.new_zeros(cell.shape)
-    if value.shape[1:] == cell.shape[1:]:
-        full.narrow(0, 0, value.shape[0]).copy_(value)  # half the time of what follows
-    else:
-        full[tuple(slice(0, n) for n in value.shape)] = value
+    shape, whole = tuple(value.shape), cell.shape
+    if old is not None and (old.device != value.device or tuple(old.shape) != whole):
+        old = None
+    if shape[1:] == whole[1:] and shape[0] < whole[0]:  # nearly always; the rest takes longer
+        count, more = shape[0], whole[0] - shape[0]
+        others = value.new_zeros((more, *shape[1:])) if old is None else old.narrow(0, count, more)
+        return torch.cat((value, others))
+    if value.numel() == math.prod(whole):
+        return value.reshape(whole)
+    full = value.new_zeros(whole) if old is None else old.clone()
+    full[tuple(slice(0, n) for n in shape)] = value
     return full
 
 
