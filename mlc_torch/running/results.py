@@ -33,7 +33,7 @@ def into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None =
     shape, whole = tuple(value.shape), cell.shape
     if old is not None and (old.device != value.device or tuple(old.shape) != whole):
         old = None
-    if shape[1:] == whole[1:] and shape[0] < whole[0]:  # nearly always; the rest takes longer
+    if len(shape) == len(whole) > 0 and shape[1:] == whole[1:] and shape[0] < whole[0]:  # nearly always
         count, more = shape[0], whole[0] - shape[0]
         others = value.new_zeros((more, *shape[1:])) if old is None else old.narrow(0, count, more)
         return torch.cat((value, others))
