@@ -149,7 +149,7 @@ def _with_biases_as_rows(nodes: Sequence[fx.Node], parameters: set[fx.Node]) -> 
     found = []
     for node in nodes:
         bias: Any = node.args[0] if node.target is aten.addmm.default and not node.kwargs else None
-        if bias in parameters and node.meta["lies"][0][0] == 1:
+        if bias in parameters and len(bias.meta["lies"][0]) == 1 and node.meta["lies"][0][0] == 1:
             with node.graph.inserting_before(node):
                 row = node.graph.call_function(aten.unsqueeze.default, (bias, 0))
             node.args = (row, *node.args[1:])

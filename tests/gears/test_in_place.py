@@ -20,6 +20,7 @@ from mlc_torch import (
     MLCTrainingGraph,
 )
 from mlc_torch.engine import rewrite
+from mlc_torch.interop import TorchLayer
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
 
 ROWS, INPUTS, HIDDEN = 4, 6, 5
@@ -110,6 +111,32 @@ def test_gradients_in_place(kind, rewritten, monkeypatch):
 def _matrix(layer):
     descriptor = layer.descriptor
     return array(layer.weights).reshape(descriptor.outputFeatureChannelCount, descriptor.inputFeatureChannelCount)
+
+
+class _Sum(torch.nn.Module):
+    """A product whose bias has a shape of its own."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.bias, self.weight = (torch.nn.Parameter(torch.randn(s)) for s in (shape, (INPUTS, HIDDEN)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, x, self.weight)
+
+
+@pytest.mark.parametrize("shape", [(HIDDEN,), (1, HIDDEN), (1, 1), (1,)], ids=str)
+def test_a_bias_of_any_shape(shape):
+    graph, x, module = MLCGraph(), placeholder(1, INPUTS), _Sum(*shape)
+    result = graph.node(TorchLayer(module), source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    numbers = values(1, INPUTS, seed=3)
+    with torch.no_grad():
+        want = module(torch.from_numpy(numbers)).numpy()
+    for _ in range(3):
+        assert inference.execute(inputsData={"x": data(numbers)}, batchSize=1)
+        np.testing.assert_allclose(array(result), want, rtol=1e-5, atol=1e-6)
+    assert inference.summary().gear == "planned"
 
 
 @pytest.mark.parametrize("bias", [True, False])
