@@ -341,7 +341,7 @@ def test_everything_unusual_between_usual_inferences(way: str, kind: str) -> Non
 
 
 def test_sequences_of_inferences(way: str) -> None:
-    run(60)
+    run(40)
 
 
 @pytest.mark.slow
