@@ -70,16 +70,21 @@ class Geared:
         if self._always_plain is not None or self.is_hooked():
             return self._plain(mode, self.why_plain() or "")
         key = (mode, None if whole else tuple([f.shape for f in feeds]))
-        gear = self._fast.get(key)
+        gear = self._known(key, whole)
         if gear is not None:
             return gear
-        if not whole and key not in self._seen:
-            self._seen.add(key)
-            return Plain(self.plan, mode, "a batch size seen for the first time")
         updater = self.updater if mode is Mode.train else None
         gear = self._fast[key] = fast_gear(self.plan, feeds, self.constants(), mode, updater, self._use_inductor)
         if whole:
             self._whole[mode] = gear
+        return gear
+
+    def _known(self, key: tuple[Mode, Any], whole: bool) -> Gear | None:
+        """The gear for ``key``, or the plain one where that comes for the first time; ``None``: a fast one is to be made."""
+        gear = self._fast.get(key)
+        if gear is None and not whole and key not in self._seen:
+            self._seen.add(key)
+            return Plain(self.plan, key[0], "a batch size seen for the first time")
         return gear
 
     def _plain(self, mode: Mode, why: str, profile: bool = False) -> Plain:

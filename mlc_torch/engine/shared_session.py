@@ -140,12 +140,9 @@ class SharedSession(Session):
             return super()._gear(feeds, mode, whole, by_layer)
         # Generated code knows where the rows begin, and whether they count.
         key = (mode, (share.batch, share.first, share.count))
-        gear = self._fast.get(key)
+        gear = self._known(key, whole)
         if gear is not None:
             return gear
-        if not whole and key not in self._seen:
-            self._seen.add(key)
-            return Plain(self.plan, mode, "a batch size seen for the first time")
         device = self.plan.device
         injected = [
             torch.zeros(self._own.shape(s, share), dtype=self.plan.cells[s].dtype, device=device)
