@@ -33,7 +33,7 @@ def bind(
         if data is None:
             continue
         cell = tensor._cell
-        is_kept = bool(cell.views and cell.is_shown) or id(cell) in trained
+        is_kept = cell.is_shown or id(cell) in trained
         batch = 0 if is_kept else batches.get(name, 0)
         is_odd = data._length < cell.nbytes or data._shape not in (None, cell.shape)
         if batch or is_odd or (data._element, cell.dtype) not in FITTING:

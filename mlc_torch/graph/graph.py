@@ -233,11 +233,7 @@ class MLCGraph(MLCObject):
         self._raise_late_failure()
         if inputsData is None or inputTensors is None:  # Objective-C's nil (measured, evidence.md G)
             refuse("the inputs are nil")
-        lock, given = self._lock.one, (inputsData, inputTensors, device, batchSize)
-        if lock is not None:
-            with lock: self._bind_all(*given)  # noqa: E701  # fmt: skip
-        else:
-            self._lock.holding(self._bind_all, *given)
+        self._lock.holding(self._bind_all, inputsData, inputTensors, device, batchSize)
         return True
 
     def _bind_all(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.nodes.feeds import LINKED, Feed, check_feed
+from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import MLCTensorData, TensorState
@@ -41,12 +41,10 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
             value = found._views.get(feed.form)
             if value is None:
                 value = _whole(feed, found)
-        elif found is None and batch is None and not data and cell.value is not None:
-            value = cell.value.contiguous()  # bound before
         else:
             value = _cut(feed, found, given, batch)
         if feed.limit is not None:
-            check_feed(feed, value)
+            check_indices(feed.title, value, feed.limit, feed.reader)
         taken.append(value)
     for data in given:
         if data:

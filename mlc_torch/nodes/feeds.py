@@ -56,6 +56,11 @@ class Feed:
     """The names that each of the call's dictionaries may hold."""
     standing: Standing | None = None
 
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"{self.kind} {self.name!r}"
+
 
 def describe_feeds(
     fed: Sequence[tuple[str, Mapping[str, TensorState]]],
@@ -149,12 +154,6 @@ def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, Tenso
             sizes.append(cell.shape[axis])
     labelled = {cell.shape[0] for cell in labels.values()}
     return next((n for n in sizes if n in labelled), sizes[0] if sizes else 0)
-
-
-def check_feed(feed: Feed, value: torch.Tensor) -> None:
-    """Refuse data of which an element is too large, or negative, for the layer that reads it as an index or a length."""
-    if feed.limit is not None:
-        check_indices(f"{feed.kind} {feed.name!r}", value, feed.limit, feed.reader)
 
 
 def check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:

@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Any
 
 from mlc_torch.engine.session import Session
-from mlc_torch.nodes.feeds import Feed, check_feed
+from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.completion import came_from_handler, fill, wait_for
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
@@ -111,8 +111,8 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         else:
             views += [f"t{n} = d{n}._views.get(form{n})", f"if t{n} is None: t{n} = d{n}._view(*form{n})"]
         if feed.limit is not None:
-            bound[f"feed{n}"] = feed
-            views.append(f"check_feed(feed{n}, t{n})")
+            bound |= {f"title{n}": feed.title, f"reader{n}": feed.reader}
+            views.append(f"check_indices(title{n}, t{n}, {feed.limit}, reader{n})")
     for n, cell in enumerate(session.readable):
         bound[f"publish{n}"] = cell.publish
         publishing.append(f"publish{n}(values[{n}], device)")
@@ -154,7 +154,7 @@ _KNOWN: dict[str, Any] = {
         MLCTensor,
         Request,
         came_from_handler,
-        check_feed,
+        check_indices,
         fail,
         fill,
         get_ident,

@@ -18,7 +18,7 @@ class BlankState(TensorState):
             if name not in vars(BlankState):
                 setattr(self, name, None)
         self.tensor_id = self.version = 0
-        self.optimizer_data, self.optimizer_device_data, self.views = [], [], []
+        self.optimizer_data, self.optimizer_device_data, self._views = [], [], []
 
     @property
     def descriptor(self) -> Any:  # type: ignore[override]

@@ -39,7 +39,10 @@ USUAL: dict[torch.dtype, Element] = {dtype: element for element, dtype in _SAME.
 
 
 class _MadeAtOnce(type):
-    """Makes data without ``__new__`` and ``__init__``, which take a sixth of the time: many programs wrap every batch anew."""
+    """Makes data without ``__new__`` and ``__init__``, which take a sixth of the time: many programs wrap every batch anew.
+
+    For this class alone: with a metaclass, a program's own layers could not be abstract classes too.
+    """
 
     def __call__(cls, *args: Any, **labels: Any) -> Any:
         door = cls.__initializers__.doors.get((len(args), tuple(labels)))  # type: ignore[attr-defined]

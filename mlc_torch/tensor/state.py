@@ -50,6 +50,7 @@ class TensorState:
 
     __slots__ = (
         "_handle",
+        "_views",
         "_watchers",
         "descriptor",
         "device",
@@ -66,7 +67,6 @@ class TensorState:
         "tensor_id",
         "value",
         "version",
-        "views",
         "why_empty",
     )
 
@@ -89,7 +89,7 @@ class TensorState:
         self.why_empty: str | None = None
         """Why nothing can be read of it now, where that needs saying."""
         self._handle: weakref.ref[MLCObject] | None = None
-        self.views: list[tuple[weakref.ref[torch.Tensor], View]] = []
+        self._views: list[tuple[weakref.ref[torch.Tensor], View]] = []
         """The torch parameters and buffers that look into its memory, and how; some of them may be gone."""
         self._watchers: list[Callable[[], None]] = []
 
@@ -172,12 +172,12 @@ class TensorState:
         self.value = value
         self.changed()
         alive = []
-        for reference, view in self.views:
+        for reference, view in self._views:
             parameter = reference()
             if parameter is not None:
                 parameter.data = view(value)
                 alive.append((reference, view))
-        self.views = alive
+        self._views = alive
         for watcher in self._watchers:
             watcher()
 
@@ -191,14 +191,14 @@ class TensorState:
 
     def show(self, parameter: torch.Tensor, view: View) -> None:
         """Let ``parameter`` look into this tensor's memory through ``view``, now and wherever the memory moves."""
-        self.views.append((weakref.ref(parameter), view))
+        self._views.append((weakref.ref(parameter), view))
         if self.value is not None:
             parameter.data = view(self.value)
 
     @property
     def is_shown(self) -> bool:
         """Whether a torch parameter or buffer looks into this tensor's memory."""
-        return bool(self.views) and any(reference() is not None for reference, _ in self.views)
+        return bool(self._views) and any(reference() is not None for reference, _ in self._views)
 
     def publish(self, value: torch.Tensor, device: MLCDevice) -> None:
         """A graph computed this tensor."""
@@ -223,7 +223,7 @@ class TensorState:
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
         made.host, made.value, made.snapshot = None, value, None
-        made._handle, made.views, made._watchers, made.is_frozen = None, [], [], True
+        made._handle, made._views, made._watchers, made.is_frozen = None, [], [], True
         return made
 
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:

@@ -94,9 +94,13 @@ def test_output_buffers_belong_to_their_call():
     layer = program.layers[0]
     weights, bias = array(layer.weights).reshape(3, 6), array(layer.biases).ravel()
 
+    known = threading.Barrier(3)
+
     def work(number):
         x, out = values(4, 6, seed=number), np.zeros((4, 3), np.float32)
         seen = []
+        assert inference.execute(inputsData={"x": data(x)}, batchSize=4)
+        known.wait(TIMEOUT)  # a graph keeps results for their handlers from the second thread's first call on
         for _ in range(40):
             out[:] = 0
             assert inference.execute(
@@ -106,7 +110,7 @@ def test_output_buffers_belong_to_their_call():
                 completionHandler=lambda *g: seen.append(array(g[0])),
             )
             np.testing.assert_allclose(out, x @ weights.T + bias, rtol=1e-4, atol=1e-5)
-        for got in seen[1:]:  # another thread may have come while the first handler ran
+        for got in seen:
             np.testing.assert_allclose(got, x @ weights.T + bias, rtol=1e-4, atol=1e-5)
         return len(seen)
 
