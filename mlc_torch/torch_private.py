@@ -270,6 +270,14 @@ def backward(
     return torch.autograd.grad(roots, inputs, gradients, allow_unused=True)
 
 
+@functools.cache
+def wake_autograd(device: torch.device) -> None:
+    """Let autograd's thread for a GPU use it once: torch warns where the first thing it does there is a product."""
+    with torch.enable_grad():
+        x = torch.zeros((), device=device, requires_grad=True)
+        torch.autograd.grad(x * 2, x)
+
+
 def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Sequence[Any]]:
     """TorchInductor's code for a functional graph, called with a list of tensors.
 

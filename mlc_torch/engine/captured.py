@@ -11,6 +11,7 @@ import torch
 
 from mlc_torch.engine import recording
 from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
@@ -44,7 +45,7 @@ class Captured:
         feeds: Tensors,
         constants: Tensors,
         injected: Tensors,
-        inner: Plain | Compiled,
+        inner: Plain | Laned | Compiled,
         updater: Updater | None,
         exchange: Exchange | None = None,
     ) -> None:
@@ -79,7 +80,6 @@ class Captured:
             kept.restore()
             self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
             if not differentiates and self._is_soon_done():
-                self._block.is_replayed = True
                 self._by_slot = [
                     self._recorded(partial(self._bring_and_run, slot_number))
                     for slot_number in self._block.slot_numbers
@@ -137,6 +137,8 @@ class Captured:
                 if differentiates:
                     self._inner.gradient(self.injected)
         torch.cuda.current_stream().wait_stream(self._stream)
+        if isinstance(self._inner, Laned):
+            self._inner.settle()
 
     def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
         exchange = self._exchange
@@ -156,7 +158,7 @@ class Captured:
         """The update of the recorded gradients, run once so that nothing is loaded while it is recorded."""
         kept = _Kept(self.plan, updater)
         work: Callable[[], None] = partial(updater.apply, self._gradients[0])
-        if not isinstance(self._inner, Plain):
+        if not isinstance(self._inner, (Plain, Laned)):
             work = self._inner.update_of(updater, self._gradients[0]) or work
         if self._exchange is not None:
             work = partial(self._exchange.late.unless_refused, updater.touched(), work)

@@ -10,6 +10,7 @@ import torch
 from mlc_torch.device import queueing
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
@@ -44,10 +45,13 @@ def fast_gear(
             injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
         on_device = [f.to(plan.device) for f in feeds]
     plain = Plain(plan, mode)
-    inner: Plain | Compiled = plain
+    inner: Plain | Compiled | Laned = plain
     why = ""
     if use_inductor:
         inner, why = _compiled(plan, on_device, constants, injected, mode, plain)
+    if plan.device.type == "cuda" and inner is plain:
+        with queueing(plan.device):
+            inner = laned(plan, on_device, constants, injected, mode) or plain
     try:
         if plan.device.type == "cuda" and exchange is not None and not exchange.ranks.is_recordable:
             return Plain(plan, mode, f"what goes over {exchange.ranks.backend} cannot be recorded")
@@ -85,6 +89,18 @@ def _recorded(make: Callable[[], Captured], device: torch.device) -> Captured:
                 raise
             torch.cuda.synchronize(device)
     raise AssertionError("the last try raises")
+
+
+def laned(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> Laned | None:
+    """The phases as straight code; ``None`` where that cannot be written down, which only the modules themselves can do."""
+    if any(isinstance(m, torch.nn.RNNBase) for root in plan.modules for m in root.modules()):
+        return None  # cuDNN reads the weights of such a module where they lie side by side, and not in copies
+    try:
+        return Laned(plan, feeds, constants, injected, mode)
+    except Exception as error:  # noqa: BLE001 - too little memory for a recording of everything, too
+        pass_on_signals(error)
+        log.debug("the modules themselves are recorded: %s", in_one_line(error))
+        return None
 
 
 def _compiled(

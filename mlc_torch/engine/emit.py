@@ -46,7 +46,7 @@ def emit(
             lines.append("taken.clear()")
     standing = set(inputs)
     for node in nodes:
-        if is_view(node) and standing.issuperset(node.all_input_nodes):
+        if node.op == "get_attr" or (is_view(node) and standing.issuperset(node.all_input_nodes)):
             before.append(writer.line(node))
             standing.add(node)
             lines += calls.pop(node, ())

@@ -14,7 +14,7 @@ from mlc_torch.engine.plan import Plan, Step, combine
 from mlc_torch.printable import printable
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import upload
-from mlc_torch.torch_private import backward
+from mlc_torch.torch_private import backward, wake_autograd
 
 MARK = "mlc::"
 """Before a layer's label in the names that a profile shows."""
@@ -131,6 +131,9 @@ class Plain:
         self.plan, self.mode, self.why = plan, mode, why
         self._marks = (lambda step: torch.profiler.record_function(MARK + printable(step.label))) if profile else None
         self._env: list[torch.Tensor | None] | None = None
+        if plan.device.type == "cuda":
+            with queueing(plan.device):
+                wake_autograd(plan.device)
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         with queueing(self.plan.device):

@@ -35,19 +35,24 @@ class Planned:
         mode: Mode,
         exchange: Exchange | None = None,
     ) -> None:
-        self.plan, self.why, self._differentiates = plan, "", mode.differentiates
+        self.plan, self.mode, self.why, self._differentiates = plan, mode, "", mode.differentiates
         self._exchange = exchange
         self.sends = exchange is not None and mode.differentiates
         """Whether its gradient phase sends the gradients on their way to other processes."""
         recording = record(plan, feeds, constants, injected, mode)
         forward, backward = (choose_kernels(n, plan.device) for n in (recording.forward, recording.backward))
-        self._split(simplify(replace(recording, forward=forward, backward=backward)))
+        chosen = replace(recording, forward=forward, backward=backward)
+        self._split(self._arranged(simplify(chosen, plan.device)))
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)
         self._backward = self._make_backward(*standing)
         if not (mode.differentiates or self._draws or self._lent or constants):
             self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
+
+    def _arranged(self, recording: Recording) -> Recording:
+        """The phases in the order and the manner in which they are run."""
+        return recording
 
     def _split(self, recording: Recording) -> None:
         """Two functions: the backward one is handed what it needs of the forward one's values."""
@@ -93,6 +98,10 @@ class Planned:
         for number in self._lent:
             values[number] = values[number].clone()
         return values
+
+    def release(self) -> None:
+        """Let go of what the last forward pass kept."""
+        self._saved = None
 
     def gradient(self, injected: Tensors) -> Gradients:
         assert self._saved is not None

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.replacements import (
     convolution_backward,
     convolution_of_one_channel,
@@ -27,7 +28,7 @@ aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
-def simplify(recording: Recording) -> Recording:
+def simplify(recording: Recording, device: torch.device) -> Recording:
     """One pass over the graph. The phases keep their nodes: a rewrite only drops or redirects."""
     replaced: dict[fx.Node, fx.Node] = {}
     for node in list(recording.graph.nodes):
@@ -44,7 +45,8 @@ def simplify(recording: Recording) -> Recording:
         _surround(node)
         _add_in_place(node)
         _activate_in_place(node)
-    forward = _with_biases_as_rows(recording.forward, parameters)
+    forward = numbers_as_tensors(_with_biases_as_rows(recording.forward, parameters), constants, device)
+    backward = numbers_as_tensors(recording.backward, constants, device)
     recording.graph.eliminate_dead_code()
     alive = set(recording.graph.nodes)
 
@@ -52,7 +54,7 @@ def simplify(recording: Recording) -> Recording:
         recording,
         constants=recording.constants | constants,
         forward=[n for n in forward if n in alive],
-        backward=[n for n in recording.backward if n in alive],
+        backward=[n for n in backward if n in alive],
         readable=[renamed(n, replaced) for n in recording.readable],
         gradients=[renamed(n, replaced) for n in recording.gradients],
         wanted=[renamed(n, replaced) for n in recording.wanted],

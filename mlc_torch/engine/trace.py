@@ -257,12 +257,18 @@ class _Recorder(TorchDispatchMode):
         if isinstance(made, torch.Tensor):
             self._know(made, node)
         elif isinstance(made, (tuple, list)):
-            for i, part in enumerate(made):
-                if isinstance(part, torch.Tensor):
-                    self._know(part, self.graph.call_function(operator.getitem, (node, i)))
+            self._know_parts(made, node)
         elif made is not None and any(isinstance(a, fx.Node) for a in node.all_input_nodes):
             raise NotRecordable(f"{func} gives a {type(made).__name__}")
         return made
+
+    def _know_parts(self, made: Any, node: fx.Node) -> None:
+        """Those of several results; cuDNN's LSTM has a list among them."""
+        for number, part in enumerate(made):
+            if isinstance(part, torch.Tensor):
+                self._know(part, self.graph.call_function(operator.getitem, (node, number)))
+            elif isinstance(part, (tuple, list)) and part:
+                self._know_parts(part, self.graph.call_function(operator.getitem, (node, number)))
 
     def _argument(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, torch.Tensor) else value

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
 from mlc_torch.tensor.optimizer_state import adopt_state
 
@@ -29,8 +30,8 @@ class UpdateRule(Protocol):
     def _configuration(self) -> tuple[Any, ...]:
         """What recorded work depends on besides these numbers."""
 
-    def _update(self, params: Any, grads: Any, states: Any, numbers: Numbers) -> None:
-        """One step for all parameters, in place."""
+    def _update(self, params: Any, grads: Any, states: Any, numbers: Numbers, cut: Any = None) -> None:
+        """One step for all parameters, in place. ``cut`` gives what is computed element by element in smaller pieces."""
 
     def _before_update(self, params: Any) -> Any:
         """Called before each update: by what it gives, ``_was_made`` can tell."""
@@ -152,7 +153,7 @@ class Updater:
         """Update every parameter that has a gradient. torch's grad mode may be on: no tensor here requires a gradient."""
         params, given, states, numbers = self.chosen_for(gradients)
         if params:
-            self.optimizer._update(params, given, states, numbers)
+            self.optimizer._update(params, given, states, numbers, cut=in_pieces)
 
     def chosen_for(
         self, gradients: Sequence[torch.Tensor | None]

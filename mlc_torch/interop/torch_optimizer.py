@@ -88,7 +88,9 @@ class TorchOptimizer(MLCOptimizer):
     def _configuration(self):
         return (id(self),)
 
-    def _update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _update(
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any], cut: Any = None
+    ) -> None:
         """Hand each torch parameter the gradient of the memory it looks into, and let torch step."""
         known = {p.data_ptr(): p for group in self._optimizer.param_groups for p in group["params"]}
         pairs = [(known[v.data_ptr()], g) for v, g in zip(params, grads, strict=True) if v.data_ptr() in known]

@@ -84,10 +84,17 @@ class MLCOptimizer(MLCObject):
         """What work recorded on a device depends on: anything here that changes makes the record stale."""
         return tuple(v for n, v in self.__dict__.items() if n not in _LIVE)
 
-    def _update(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
-        """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are."""
+    def _update(
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any], cut: Any = None
+    ) -> None:
+        """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are.
+
+        Clipping looks at whole gradients; the rest is done element by element, in pieces where ``cut`` makes them.
+        """
         if self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale:
             grads = self._prepared(params, grads)
+        if cut is not None:
+            params, grads, *states = cut(params, grads, *states)
         self._apply(params, grads, states, numbers)
 
     def _before_update(self, params: Tensors) -> Any:

@@ -344,7 +344,7 @@ def test_a_layer_over_three_dimensions_is_one_call():
     results = infer(layer, [source])
     plan = make_plan([Node(layer, (source,), results)], [source], cpu(), PlanRequest(readable=list(results)))
     given = torch.from_numpy(values(2, 3, 6))
-    recording = simplify(record(plan, [given], (), (), Mode.infer))
+    recording = simplify(record(plan, [given], (), (), Mode.infer), torch.device("cpu"))
     assert [node.target for node in recording.forward] == [F.linear]
     torch.testing.assert_close(Planned(plan, [given], (), (), Mode.infer).forward([given], ())[0], layer.module(given))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.choice import laned
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.planned import Planned
@@ -15,10 +16,11 @@ def test_the_fast_gear_agrees_with_the_plain_one(record, torch_device):
     case = case_of(record, torch_device)
     plan, feeds, differentiates = case.plan, case.feeds, case.differentiates
     exact = in_float64(case, record.training)
-    plain = Plain(plan, Mode.of(record.training, differentiates))
+    mode = Mode.of(record.training, differentiates)
+    plain = Plain(plan, mode)
     if torch_device.type == "cuda":
-        inner = Plain(plan, Mode.of(record.training, differentiates))
+        inner = laned(plan, feeds, (), (), mode) or Plain(plan, mode)
         fast: Captured | Planned = Captured(plan, feeds, (), (), inner, None)
     else:
-        fast = Planned(plan, feeds, (), (), Mode.of(record.training, differentiates))
+        fast = Planned(plan, feeds, (), (), mode)
     hold_to_plain(outcome(case, fast), outcome(case, plain), exact)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from mlc_torch.engine import pieces, updater
 from mlc_torch.engine.compiled import compiled_update
 from mlc_torch.engine.plan import Trained
 from mlc_torch.engine.updater import Updater
@@ -49,6 +50,40 @@ def test_the_formulas_with_numbers_in_memory(kind, preparation):
     settings = PREPARATIONS[preparation]
     recorded = Recorded(kind.make(descriptor(settings)))
     follows(recorded, kind.twin(starts(), settings), lambda: recorded.updater.apply(recorded.gradients))
+
+
+@pytest.mark.parametrize("preparation", PREPARATIONS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_the_formulas_in_pieces(kind, preparation, monkeypatch):
+    """Clipping by a norm sees whole gradients all the same."""
+    cut = []
+
+    def listen(*kinds):
+        cut.append((len(kinds[0]), len((made := pieces.in_pieces(*kinds))[0])))
+        return made
+
+    monkeypatch.setattr(pieces, "_SIZES", (2,))
+    monkeypatch.setattr(pieces, "_TOGETHER", 1000)
+    monkeypatch.setattr(updater, "in_pieces", listen)
+    settings = PREPARATIONS[preparation]
+    recorded = Recorded(kind.make(descriptor(settings)))
+    follows(recorded, kind.twin(starts(), settings), lambda: recorded.updater.apply(recorded.gradients))
+    assert len(cut) == STEPS and all(after > before for before, after in cut)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "size"),
+    [
+        ([100352, 128, 1280, 10], 4096),
+        ([65536, 65536, 49152, 16384, 512, 384, 128, 128], 8192),
+        ([10, 20], None),
+        ([5_000_000, 800_000], None),
+        ([], None),
+    ],
+    ids=["perceptron", "transformer", "small", "large", "none"],
+)
+def test_the_size_of_pieces(sizes, size):
+    assert pieces.piece_size(sizes) == size
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Numbers in recorded operations as tensors, and a·x + b as one operation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mlc_torch import MLCDataType, MLCTensor, unwrap
+from mlc_torch.device import MLCDevice
+from mlc_torch.engine.mode import Mode
+from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.rewrite import simplify
+from mlc_torch.engine.trace import record
+from mlc_torch.interop import TorchLayer
+from mlc_torch.nodes.node import Node, infer
+from mlc_torch.running.planner import PlanRequest, make_plan
+
+aten = torch.ops.aten
+CPU = torch.device("cpu")
+
+
+class Formula(torch.nn.Module):
+    def __init__(self, compute) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x):
+        return self.compute(x)
+
+
+def plan_of(compute, dtype=MLCDataType.float32):
+    layer = TorchLayer(Formula(compute))
+    source = unwrap(MLCTensor(shape=[3, 5], dataType=dtype))._cell
+    results = infer(layer, [source])
+    request = PlanRequest(readable=list(results), losses=list(results), wanted=[source])
+    return make_plan([Node(layer, (source,), results)], [source], MLCDevice.cpu(), request)
+
+
+FORMULAS = {
+    "scaled and shifted": lambda x: x * 1.7 + 0.3,
+    "shifted alone": lambda x: torch.tanh(x) + 0.25,
+    "taken away": lambda x: torch.tanh(x) - 2,
+    "divided": lambda x: torch.tanh(x) / 3,
+    "the scaled one is wanted too": lambda x: (y := x * 0.6) * (y + 0.5),
+    "signs of zero": lambda x: torch.cat([(x * 0.0).reciprocal(), (x * -0.0).reciprocal()]),
+    "infinite": lambda x: torch.sigmoid(x * float("inf")),
+}
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_results_and_gradients_stay(formula):
+    compute = FORMULAS[formula]
+    plan, given = plan_of(compute), torch.randn(3, 5).clamp(-2, 2)
+    gear = Planned(plan, [given], (), (), Mode.infer_with_gradient)
+    (got,) = gear.forward([given], ())
+    _, (slope,) = gear.gradient(())
+    x = given.clone().requires_grad_()
+    want = compute(x)
+    torch.testing.assert_close(got, want.detach(), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(slope, torch.autograd.grad(want.sum(), x)[0], rtol=1e-6, atol=1e-7, equal_nan=True)
+
+
+def recorded(compute, dtype=MLCDataType.float32, given=None):
+    given = torch.randn(3, 5) if given is None else given
+    return simplify(record(plan_of(compute, dtype), [given], (), (), Mode.infer), CPU)
+
+
+def test_a_scale_and_a_shift_are_one_operation():
+    calls = [n for n in recorded(FORMULAS["scaled and shifted"]).forward if n.op == "call_function"]
+    assert [n.target for n in calls] == [aten.add.Tensor]
+    assert calls[0].kwargs == {"alpha": 1.7}
+
+
+def test_a_number_is_made_once():
+    made = recorded(lambda x: torch.tanh(torch.tanh(x) * 1.5) * 1.5)
+    assert [n.op for n in made.forward].count("get_attr") == 1
+    assert not [a for n in made.forward for a in n.args if isinstance(a, float)]
+
+
+def test_short_types_are_computed_with_the_number_unrounded():
+    compute = FORMULAS["scaled and shifted"]
+    made = recorded(compute, MLCDataType.float16, torch.randn(3, 5, dtype=torch.float16))
+    assert 1.7 in [a for n in made.forward for a in n.args]
