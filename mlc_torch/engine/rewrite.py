@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from mlc_torch.engine.gelu import gelu_gradient_in_pieces, gelu_in_pieces, gelu_in_pieces_
 from mlc_torch.engine.replacements import (
     convolution_backward,
     convolution_of_one_channel,
@@ -202,7 +203,7 @@ def _add_in_place(node: fx.Node) -> None:
         node.target, node.args = aten.add_.Tensor, spare[0]
 
 
-_IN_PLACE = {
+_IN_PLACE: dict[Any, Any] = {
     aten.relu.default: aten.relu_.default,
     aten.sigmoid.default: aten.sigmoid_.default,
     aten.tanh.default: aten.tanh_.default,
@@ -212,16 +213,17 @@ _IN_PLACE = {
     aten.elu.default: aten.elu_.default,
     aten.silu.default: aten.silu_.default,
     aten.gelu.default: aten.gelu_.default,
+    gelu_in_pieces: gelu_in_pieces_,
 }
 
 
-_GRADIENT_IN_PLACE = {
+_GRADIENT_IN_PLACE: dict[Any, Any] = {
     operation.default: operation.grad_input
     for operation in (
         *(aten.threshold_backward, aten.sigmoid_backward, aten.tanh_backward, aten.hardtanh_backward),
         *(aten.leaky_relu_backward, aten.elu_backward, aten.silu_backward, aten.gelu_backward),
     )
-}
+} | {gelu_gradient_in_pieces: gelu_gradient_in_pieces}
 
 
 _LITTLE_GRADIENT = 64 << 10
@@ -286,6 +288,7 @@ _MAKE_MEMORY = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
         *(convolution_backward, depthwise_backward, zeros_around, add_into_slice, aten.add_.Tensor),
+        gelu_in_pieces,
         *_IN_PLACE.values(),
         *_GRADIENT_IN_PLACE.values(),
     }
