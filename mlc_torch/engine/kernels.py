@@ -168,16 +168,25 @@ def _one_channel(node: fx.Node) -> Replacement | None:
     return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
 
 
-def _in_pieces(form: str, way: Way, least: int, piece: int) -> Callable[[fx.Node], Replacement | None]:
-    """GELU or its gradient in our way, from so many elements on, in pieces of at most so many for each thread."""
+_GRAIN = 2**15
+"""Fewer elements torch does not share out between threads."""
+
+
+def _in_pieces(form: str, way: Way, least: int, most: int) -> Callable[[fx.Node], Replacement | None]:
+    """GELU or its gradient in our way, from so many elements on, in pieces of at most so many for each thread.
+
+    Two pieces are all the memory it needs besides, and a piece is a quarter if that still gives every thread its grain: half
+    of what a gradient in memory of its own would take, or 256 KiB a thread.
+    """
 
     def replace(node: fx.Node) -> Replacement | None:
-        elements = math.prod(node.meta["lies"][0])
+        elements, threads = math.prod(node.meta["lies"][0]), torch.get_num_threads()
         fits = all(_lies_densely(n) for n in (node, *node.all_input_nodes))
         if node.kwargs.get("approximate", "none") != form or elements < least or not fits:
             return None
+        piece = min(max(elements // 4, _GRAIN * threads), most * threads)
         ours = gelu_in_pieces if node.target is aten.gelu.default else gelu_gradient_in_pieces
-        return ours, (*node.args, way, -(-elements // (piece * torch.get_num_threads())))
+        return ours, (*node.args, way, -(-elements // piece))
 
     return replace
 
@@ -212,17 +221,18 @@ KERNELS_WITHOUT_VECTOR_CODE = (
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("tanh", "sigmoid", least=2**14, piece=2**18),
-        "Milliseconds, torch's and so, one thread: 16,384 elements .22 and .16, 524,288 6.6 and 3.3, 16 million 204 and 107; "
-        "two threads .22 and .17, 3.3 and 1.7, 104 and 57. (8,192 elements: no difference.) The processor's large cache "
-        "makes calls dearer than memory: pieces of 32,768 take 4.4. torch's forward pass, 1.9, is not to be had for less: "
-        "the sigmoid alone takes 1.8.",
+        _in_pieces("tanh", "sigmoid", least=2**14, most=2**18),
+        "Milliseconds, torch's and so, one thread: 16,384 elements .22 and .17, 131,072 1.6 and 1.1, 524,288 6.4 and 3.6, 16 "
+        "million 203 and 107; two threads .21 and .17, .83 and .66, 3.2 and 2.1, 102 and 58. (8,192 elements: no difference.) "
+        "This processor's large third cache makes calls dearer than memory: 524,288 elements take 3.2 in one piece, 4.2 in "
+        "16. torch's forward pass, 1.9, is not to be had for less: the sigmoid alone takes 1.8.",
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("none", "erf", least=2**13, piece=2**18),
-        "The same for the exact form: 8,192 elements .31 and .15, 524,288 15.7 and 4.6, 16 million 494 and 148; two threads "
-        ".19 and .13, 8.0 and 2.4, 250 and 77. The forward pass takes torch 1.4, its error function alone 1.5.",
+        _in_pieces("none", "erf", least=2**13, most=2**18),
+        "The same for the exact form: 8,192 elements .32 and .15, 131,072 4.4 and 1.6, 524,288 17 and 5.1, 16 million 541 and "
+        "146; two threads .18 and .13, 2.1 and .88, 8.0 and 2.9, 250 and 78. The forward pass takes torch 1.4, its error "
+        "function alone 1.5.",
     ),
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1."""

@@ -250,15 +250,16 @@ def _activate_in_place(node: fx.Node) -> None:
 
 def _is_to_spare(node: fx.Node, user: fx.Node) -> bool:
     """Whether a value has memory of its own, laid out as ``user``'s result, and nobody else wants it."""
+    return list(node.users) == [user] and node.meta.get("lies") == user.meta["lies"] and _has_own_memory(node)
+
+
+def _has_own_memory(node: fx.Node) -> bool:
+    """Whether a value lies where nothing else does; or is all that looks at such a value, in another shape."""
+    if node.target in _VIEWS:
+        source: Any = node.args[0]
+        return list(source.users) == [node] and _has_own_memory(source)
     maker: Any = node.args[0] if node.target is operator.getitem else node
-    return (
-        list(node.users) == [user]
-        and node.meta.get("lies") == user.meta["lies"]
-        and not is_view(node)
-        and maker.target not in _VIEWS
-        and (maker.target in _MAKE_MEMORY or not _may_write(maker))
-        and maker.op == "call_function"
-    )
+    return not is_view(node) and (maker.target in _MAKE_MEMORY or not _may_write(maker)) and maker.op == "call_function"
 
 
 Slices = Sequence[tuple[int, ...]]

@@ -124,9 +124,11 @@ LAST = (4096, 1, 256, 16)
 @pytest.mark.parametrize(
     ("given", "threads", "want"),
     [
-        (("tanh", (16, 64, 512)), 1, ("sigmoid", 2)),
-        (("tanh", (16, 64, 512)), 2, ("sigmoid", 1)),
-        (("none", (16, 64, 512)), 1, ("erf", 2)),
+        (("tanh", (16, 64, 512)), 1, ("sigmoid", 4)),
+        (("tanh", (16, 64, 512)), 8, ("sigmoid", 2)),
+        (("none", (16, 64, 512)), 2, ("erf", 4)),
+        (("none", (64, 128, 512)), 1, ("erf", 16)),
+        (("none", (64, 128, 512)), 2, ("erf", 8)),
         (("tanh", (4, 16, 16, 16)), 1, ("sigmoid", 1)),
         (("tanh", (4, 16, 16, 16), LAST), 1, None),
         (("none", (4, 16, 16, 16), LAST), 1, None),
@@ -215,7 +217,7 @@ def test_a_forward_pass_that_a_rule_names(monkeypatch, looked_at, read):
     """With vector code too; in the memory of its source, unless the program reads that."""
     pretend(monkeypatch, True)
     rule = KernelRule(
-        aten.gelu.default, kernels._in_pieces("tanh", "tanh", least=ROWS * HIDDEN, piece=1 << 12), "a test"
+        aten.gelu.default, kernels._in_pieces("tanh", "tanh", least=ROWS * HIDDEN, most=1 << 12), "a test"
     )
     monkeypatch.setattr(kernels, "KERNELS_WITH_VECTOR_CODE", (rule,))
     graph, x = MLCGraph(), placeholder(ROWS, 6)

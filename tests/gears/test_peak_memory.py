@@ -1,4 +1,4 @@
-"""A ResNet's training step needs at most 1.1 times the memory of the hand-written loop (`python -m benchmarks.memory`)."""
+"""Training steps need at most 1.1 times the memory of the hand-written loop (`python -m benchmarks.memory`)."""
 
 from __future__ import annotations
 
@@ -14,4 +14,9 @@ def test_peak_memory_of_a_resnet(torch_device):
     if torch_device.type == "cpu":
         workload = replace(workload, shape=(8, 3, 32, 32))  # enough to tell; a GPU's allocator only counts large blocks
     found = compare(workload, torch_device)
+    assert found[ONE_CALL] <= 1.1 * found[HAND_WRITTEN], found
+
+
+def test_peak_memory_of_a_transformer(torch_device):
+    found = compare(WORKLOADS["transformer"], torch_device)
     assert found[ONE_CALL] <= 1.1 * found[HAND_WRITTEN], found
