@@ -7,7 +7,6 @@ oneDNN's convolution gradient.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from mlc_torch.engine.gelu import CUBE, TWICE
 from mlc_torch.engine.kernels import is_plain, product_of
 from mlc_torch.engine.layouts import has_vector_code
 from mlc_torch.engine.replacements import convolution_backward, convolution_of_one_channel
@@ -110,9 +110,8 @@ def gelu_backward_by_sigmoid(grad: Tensor, x: Tensor, *, approximate: str = "non
     """½(1 + tanh u) is σ(2u), for which an exponential does: the gradient of x·σ(2u), u = √(2/π)·(x + 0.044715·x³)."""
     if approximate != "tanh":
         return NotImplemented
-    twice = 2 * math.sqrt(2 / math.pi)
-    s = torch.sigmoid(twice * (x + 0.044715 * x * x * x))
-    return grad * (s + x * s * (1 - s) * (twice * (1 + 3 * 0.044715 * x * x)))
+    s = torch.sigmoid(TWICE * (x + CUBE * x * x * x))
+    return grad * (s + x * s * (1 - s) * (TWICE * (1 + 3 * CUBE * x * x)))
 
 
 def decompositions(table: Mapping[Any, Any], device: torch.device) -> Mapping[Any, Any]:

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
+from mlc_torch.engine.gelu import gelu_gradient_in_pieces, gelu_in_pieces, gelu_in_pieces_
 from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.replacements import (
     convolution_backward,
@@ -204,7 +205,7 @@ def _add_in_place(node: fx.Node) -> None:
         node.target, node.args = aten.add_.Tensor, spare[0]
 
 
-_IN_PLACE = {
+_IN_PLACE: dict[Any, Any] = {
     aten.relu.default: aten.relu_.default,
     aten.sigmoid.default: aten.sigmoid_.default,
     aten.tanh.default: aten.tanh_.default,
@@ -214,16 +215,17 @@ _IN_PLACE = {
     aten.elu.default: aten.elu_.default,
     aten.silu.default: aten.silu_.default,
     aten.gelu.default: aten.gelu_.default,
+    gelu_in_pieces: gelu_in_pieces_,
 }
 
 
-_GRADIENT_IN_PLACE = {
+_GRADIENT_IN_PLACE: dict[Any, Any] = {
     operation.default: operation.grad_input
     for operation in (
         *(aten.threshold_backward, aten.sigmoid_backward, aten.tanh_backward, aten.hardtanh_backward),
         *(aten.leaky_relu_backward, aten.elu_backward, aten.silu_backward, aten.gelu_backward),
     )
-}
+} | {gelu_gradient_in_pieces: gelu_gradient_in_pieces}
 
 
 _LITTLE_GRADIENT = 64 << 10
@@ -250,15 +252,16 @@ def _activate_in_place(node: fx.Node) -> None:
 
 def _is_to_spare(node: fx.Node, user: fx.Node) -> bool:
     """Whether a value has memory of its own, laid out as ``user``'s result, and nobody else wants it."""
+    return list(node.users) == [user] and node.meta.get("lies") == user.meta["lies"] and _has_own_memory(node)
+
+
+def _has_own_memory(node: fx.Node) -> bool:
+    """Whether a value lies where nothing else does; or is all that looks at such a value, in another shape."""
+    if node.target in _VIEWS:
+        source: Any = node.args[0]
+        return list(source.users) == [node] and _has_own_memory(source)
     maker: Any = node.args[0] if node.target is operator.getitem else node
-    return (
-        list(node.users) == [user]
-        and node.meta.get("lies") == user.meta["lies"]
-        and not is_view(node)
-        and maker.target not in _VIEWS
-        and (maker.target in _MAKE_MEMORY or not _may_write(maker))
-        and maker.op == "call_function"
-    )
+    return not is_view(node) and (maker.target in _MAKE_MEMORY or not _may_write(maker)) and maker.op == "call_function"
 
 
 Slices = Sequence[tuple[int, ...]]
@@ -288,6 +291,7 @@ _MAKE_MEMORY = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
         *(convolution_backward, depthwise_backward, zeros_around, add_into_slice, aten.add_.Tensor),
+        gelu_in_pieces,
         *_IN_PLACE.values(),
         *_GRADIENT_IN_PLACE.values(),
     }

@@ -50,18 +50,24 @@ def rewritten(monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("reshaped", [False, True])
 @pytest.mark.parametrize("reader", ["nobody else", "the program", "another layer"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_activation_leaves_what_is_read_again(kind, reader, rewritten):
+def test_an_activation_leaves_what_is_read_again(kind, reader, reshaped, rewritten):
+    """At once, or looked at in another shape."""
     make, formula = KINDS[kind]
     graph, x = MLCGraph(), placeholder(ROWS, INPUTS)
     layer = dense(INPUTS, HIDDEN)
     before = graph.node(layer, source=x)
-    after = graph.node(make(), source=before)
+    shape = [ROWS, 1, HIDDEN] if reshaped else [ROWS, HIDDEN]
+    looked = graph.reshape(shape=shape, source=before) if reshaped else before
+    after = graph.node(make(), source=looked)
     if reader == "another layer":
-        after = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[after, before])
+        again = graph.reshape(shape=shape, source=before) if reshaped else before
+        after = graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[after, again])
+        del again
     held = before if reader == "the program" else None
-    del before
+    del before, looked
     inference = MLCInferenceGraph(graphObjects=[graph])
     assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
     numbers = values(ROWS, INPUTS, seed=3)
@@ -69,7 +75,7 @@ def test_an_activation_leaves_what_is_read_again(kind, reader, rewritten):
     for _ in range(3):
         assert inference.execute(inputsData={"x": data(numbers)}, batchSize=ROWS)
         made = formula(want) + want if reader == "another layer" else formula(want)
-        np.testing.assert_allclose(array(after), made.numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(array(after), made.reshape(shape).numpy(), rtol=1e-5, atol=1e-6)
         if held is not None:
             np.testing.assert_allclose(array(held), want.numpy(), rtol=1e-5, atol=1e-6)
     assert bool(rewritten) == (reader == "nobody else")
@@ -79,19 +85,23 @@ def _weights(layer):
     return array(layer.weights).reshape(HIDDEN, INPUTS)
 
 
+@pytest.mark.parametrize("between", [(), (3,)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_in_place(kind, rewritten, monkeypatch):
-    """Two layers behind each other, so that one's gradient is another's to spare; the update by hand."""
+def test_gradients_in_place(kind, between, rewritten, monkeypatch):
+    """Two layers behind each other, so that one's gradient is another's to spare; the update by hand.
+
+    Over three dimensions that gradient is a product, looked at in their shape.
+    """
     monkeypatch.setattr(rewrite, "_LITTLE_GRADIENT", 0)
     make, formula = KINDS[kind]
-    graph, x, t = MLCGraph(), placeholder(ROWS, INPUTS), placeholder(ROWS, 3)
+    graph, x, t = MLCGraph(), placeholder(ROWS, *between, INPUTS), placeholder(ROWS, *between, 3)
     layers = [dense(INPUTS, HIDDEN, seed=1), dense(HIDDEN, 3, seed=5)]
     result = graph.node(layers[1], source=graph.node(make(), source=graph.node(layers[0], source=x)))
     training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(MLCLossType.meanSquaredError), optimizer=sgd(RATE))
     assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
     by_hand = [torch.tensor(_matrix(layer), requires_grad=True) for layer in layers]
     biases = [torch.tensor(array(layer.biases).ravel(), requires_grad=True) for layer in layers]
-    numbers, targets = values(ROWS, INPUTS, seed=2), values(ROWS, 3, seed=9)
+    numbers, targets = values(ROWS, *between, INPUTS, seed=2), values(ROWS, *between, 3, seed=9)
     for _ in range(3):
         assert training.execute(
             inputsData={"x": data(numbers)}, lossLabelsData={"t": data(targets)}, lossLabelWeightsData=None,

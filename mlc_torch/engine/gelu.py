@@ -1,0 +1,129 @@
+"""GELU and its gradient, written with operations that torch computes fast where its own kernels are slow.
+
+GELU is x·s(x). Its form "none" has s = Φ(x), the normal distribution's; its form "tanh" s = ½(1 + tanh u) = σ(2u), with
+u = √(2/π)·(x + 0.044715·x³). Below, s is the share of x, and s + x·s′ is the slope. The data is gone through in pieces: working
+memory is no larger than one, and a small piece stays in the processor's cache from one operation to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+TWICE, CUBE = 2 * math.sqrt(2 / math.pi), 0.044715
+"""2u is ``TWICE`` · (x + ``CUBE`` · x³)."""
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input._op
+
+
+class _Form(Protocol):
+    """What is done with a piece. Numbers that torch only adds as tensors are made once for all pieces."""
+
+    def __init__(self) -> None: ...
+
+    def share(self, x: Tensor, made: Tensor) -> None:
+        """Write the share of ``x`` into ``made``."""
+
+    def slope(self, x: Tensor, made: Tensor, spare: Tensor) -> None:
+        """Turn the share into the slope."""
+
+
+class _BySigmoid:
+    def __init__(self) -> None:
+        self._twice = _number(TWICE)
+
+    def share(self, x: Tensor, made: Tensor) -> None:
+        torch.addcmul(self._twice, x, x, value=TWICE * CUBE, out=made)
+        made.mul_(x).sigmoid_()
+
+    def slope(self, x: Tensor, made: Tensor, spare: Tensor) -> None:
+        torch.addcmul(self._twice, x, x, value=3 * TWICE * CUBE, out=spare)
+        _sigmoid_backward(spare, made, grad_input=spare)  # 0 for large x, before x³ can overflow
+        made.addcmul_(spare, x)
+
+
+class _ByTanh(_BySigmoid):
+    def __init__(self) -> None:
+        super().__init__()
+        self._once, self._half = _number(TWICE / 2), _number(0.5)
+
+    def share(self, x: Tensor, made: Tensor) -> None:
+        torch.addcmul(self._once, x, x, value=TWICE / 2 * CUBE, out=made)
+        made.mul_(x).tanh_()
+        torch.add(self._half, made, alpha=0.5, out=made)
+
+
+class _ByErf:
+    def __init__(self) -> None:
+        self._half, self._zero = _number(0.5), _number(0)
+
+    def share(self, x: Tensor, made: Tensor) -> None:
+        torch.mul(x, math.sqrt(0.5), out=made)
+        made.erf_()
+        torch.add(self._half, made, alpha=0.5, out=made)
+
+    def slope(self, x: Tensor, made: Tensor, spare: Tensor) -> None:
+        torch.addcmul(self._zero, x, x, value=-0.5, out=spare)
+        made.addcmul_(spare.exp_(), x, value=1 / math.sqrt(2 * math.pi))
+
+
+Way = Literal["sigmoid", "tanh", "erf"]
+"""By which of torch's functions the share is computed: the first two are the form "tanh", the last the form "none"."""
+_FORMS: dict[Way, type[_Form]] = {"sigmoid": _BySigmoid, "tanh": _ByTanh, "erf": _ByErf}
+
+
+def gelu_in_pieces(x: Tensor, way: Way, count: int) -> Tensor:
+    """GELU of a contiguous tensor of 32-bit numbers, in so many pieces."""
+    form, made = _FORMS[way](), torch.empty_like(x)
+    for part, share in _pieces(count, 0, x, made):
+        form.share(part, share)
+        share.mul_(part)
+    return made
+
+
+def gelu_in_pieces_(x: Tensor, way: Way, count: int) -> Tensor:
+    """The same in place."""
+    form = _FORMS[way]()
+    for part, share in _pieces(count, 1, x):
+        form.share(part, share)
+        part.mul_(share)
+    return x
+
+
+def gelu_gradient_in_pieces(
+    grad: Tensor, x: Tensor, way: Way, count: int, *, grad_input: Tensor | None = None
+) -> Tensor:
+    """The gradient by ``x``, in memory of its own, or where ``grad_input`` is given, which is ``grad``, in that."""
+    form = _FORMS[way]()
+    if grad_input is not None:
+        for given, part, slope, spare in _pieces(count, 2, grad, x):
+            form.share(part, slope)
+            form.slope(part, slope, spare)
+            given.mul_(slope)
+        return grad
+    made = torch.empty_like(x)
+    for given, part, slope, spare in _pieces(count, 1, grad, x, made):
+        form.share(part, slope)
+        form.slope(part, slope, spare)
+        slope.mul_(given)
+    return made
+
+
+def _pieces(count: int, more: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """For each piece its part of each of the tensors, and so many tensors more to work with."""
+    if count == 1:
+        yield *tensors, *(torch.empty_like(tensors[0]) for _ in range(more))
+        return
+    parts = [t.view(-1).chunk(count) for t in tensors]  # of one size, but for a smaller one at the end
+    memory = [torch.empty_like(parts[0][0]) for _ in range(more)]
+    for part in zip(*parts, strict=True):
+        length = len(part[0])
+        yield *part, *(m if len(m) == length else m.narrow(0, 0, length) for m in memory)
+
+
+def _number(value: float) -> Tensor:
+    return torch.scalar_tensor(value, dtype=torch.float32, device="cpu")
