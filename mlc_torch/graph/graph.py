@@ -30,7 +30,7 @@ from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
+from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
