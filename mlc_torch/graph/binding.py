@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.graph.surroundings import undisturbed
@@ -13,20 +14,33 @@ from mlc_torch.tensor.memory import refuse_lack_of_memory
 from mlc_torch.torch_private import is_disturbed
 
 
+class Binding(Protocol):
+    """What binding asks of a graph."""
+
+    def _parameters_in_use(self) -> frozenset[int]:
+        """The identities of tensors that are trained for themselves."""
+
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
+        """How many samples are written of each tensor that is not written whole."""
+
+
 def bind(
+    graph: Binding,
     given: Mapping[str, MLCTensorData],
     tensors: Mapping[str, MLCTensor],
     device: MLCDevice,
-    trained: Collection[int],
-    batches: Mapping[str, int],
+    batch_size: int,
 ) -> None:
     """Write each tensor's data, or where a layer or an optimizer works on the tensor, let it lie in that memory.
 
-    ``trained`` are the identities of tensors that are trained for themselves; ``batches`` says how many samples are
-    written of those that are not written whole. Nothing is written before everything was checked.
+    Nothing is written before everything was checked.
     """
     if not given.keys() <= tensors.keys():
         warn_unbound(given, tensors)
+    trained = graph._parameters_in_use()
+    batches: Mapping[str, int] = {}
+    if batch_size:
+        batches = graph._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size)
     writes = []
     for name, tensor in tensors.items():
         data = given.get(name)
@@ -34,7 +48,7 @@ def bind(
             continue
         cell = tensor._cell
         is_kept = cell.is_shown or id(cell) in trained
-        batch = 0 if is_kept else batches.get(name, 0)
+        batch = batches.get(name, 0) if batches and not is_kept else 0
         is_odd = data._length < cell.nbytes or data._shape not in (None, cell.shape)
         if batch or is_odd or (data._element, cell.dtype) not in FITTING:
             needed_bytes(name, cell, data, batch)

@@ -30,7 +30,7 @@ from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
-from mlc_torch.tensor import MLCTensor, MLCTensorData, MLCTensorParameter, TensorState
+from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
 _LAYER = "with layer: MLCLayer"
 _BIND = "_ inputsData: [String : MLCTensorData], forInputs inputTensors: [String : MLCTensor], to device: MLCDevice"
@@ -233,16 +233,12 @@ class MLCGraph(MLCObject):
         self._raise_late_failure()
         if inputsData is None or inputTensors is None:  # Objective-C's nil (measured, evidence.md G)
             refuse("the inputs are nil")
-        self._lock.holding(self._bind_all, inputsData, inputTensors, device, batchSize)
+        # On one line, as everywhere where a lock is held (locks.py).
+        if (lock := self._lock.one) is not None:
+            with lock: bind(self, inputsData, inputTensors, device, batchSize)  # noqa: E701  # fmt: skip
+        else:
+            self._lock.holding(bind, self, inputsData, inputTensors, device, batchSize)
         return True
-
-    def _bind_all(
-        self, given: Mapping[str, MLCTensorData], tensors: Mapping[str, MLCTensor], device: MLCDevice, batch_size: int
-    ) -> None:
-        batches = (
-            self._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size) if batch_size else {}
-        )
-        bind(given, tensors, device, self._parameters_in_use(), batches)
 
     def _raise_late_failure(self) -> None:
         """What a completion handler raised on its thread is raised by the next call, before it does anything."""

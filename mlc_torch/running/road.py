@@ -27,6 +27,7 @@ from mlc_torch.running.completion import (
     deliver,
     fill,
 )
+from mlc_torch.running.live_results import keep_what_handlers_read
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.state import Runs
 from mlc_torch.running.users import Users
@@ -98,6 +99,8 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         if handler is not None:
             check_handler(handler)  # a thread's first one, before anything runs
         graph._users.add()
+        if len(threads) > 1:
+            graph._lock.holding(keep_what_handlers_read, graph)
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
         if lock is not None:
