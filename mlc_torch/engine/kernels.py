@@ -179,8 +179,8 @@ def _in_pieces(
 
     ``up_to``: with so many threads at most.
 
-    Two pieces are all the memory it needs besides, and a piece is a quarter if that still gives every thread its grain: half
-    of what a gradient in memory of its own would take, or 256 KiB a thread.
+    Two pieces are all the memory that a gradient in place needs, and a piece is at most half if that still gives every thread
+    its grain: no more than torch takes for a gradient in memory of its own, or 256 KiB a thread.
     """
 
     def replace(node: fx.Node) -> Replacement | None:
@@ -190,7 +190,7 @@ def _in_pieces(
             return None
         if up_to is not None and threads > up_to:
             return None
-        piece = min(max(elements // 4, _GRAIN * threads), most * threads)
+        piece = min(max(elements // 2, _GRAIN * threads), most * threads)
         ours = gelu_in_pieces if node.target is aten.gelu.default else gelu_gradient_in_pieces
         return ours, (*node.args, way, -(-elements // piece))
 
@@ -228,16 +228,16 @@ KERNELS_WITHOUT_VECTOR_CODE = (
     KernelRule(
         aten.gelu_backward.default,
         _in_pieces("tanh", "sigmoid", least=2**14, most=2**18),
-        "Milliseconds, torch's and so, one thread: 16,384 elements .22 and .17, 131,072 1.6 and 1.1, 524,288 6.4 and 3.6, 16 "
-        "million 203 and 107; two threads .21 and .17, .83 and .66, 3.2 and 2.1, 102 and 58. (8,192 elements: no difference.) "
+        "Milliseconds, torch's and so, one thread: 16,384 elements .21 and .16, 131,072 1.6 and 1.0, 524,288 6.4 and 3.4, 16 "
+        "million 204 and 108; two threads .21 and .16, .82 and .63, 3.2 and 1.9, 102 and 58. (8,192 elements: no difference.) "
         "This processor's large third cache makes calls dearer than memory: 524,288 elements take 3.2 in one piece, 4.2 in "
         "16. torch's forward pass, 1.9, is not to be had for less: the sigmoid alone takes 1.8.",
     ),
     KernelRule(
         aten.gelu_backward.default,
         _in_pieces("none", "erf", least=2**13, most=2**18),
-        "The same for the exact form: 8,192 elements .32 and .15, 131,072 4.4 and 1.6, 524,288 17 and 5.1, 16 million 541 and "
-        "146; two threads .18 and .13, 2.1 and .88, 8.0 and 2.9, 250 and 78. The forward pass takes torch 1.4, its error "
+        "The same for the exact form: 8,192 elements .30 and .15, 131,072 4.0 and 1.4, 524,288 15.6 and 4.8, 16 million 494 "
+        "and 150; two threads .19 and .13, 2.2 and .85, 8.7 and 2.6, 249 and 76. The forward pass takes torch 1.4, its error "
         "function alone 1.5.",
     ),
 )
