@@ -229,7 +229,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
         aten.gelu_backward.default,
         _in_pieces("tanh", "sigmoid", least=2**14, most=2**18),
         "Milliseconds, torch's and so, one thread: 16,384 elements .21 and .16, 131,072 1.6 and 1.0, 524,288 6.4 and 3.4, 16 "
-        "million 204 and 108; two threads .21 and .16, .82 and .63, 3.2 and 1.9, 102 and 58. (8,192 elements: no difference.) "
+        "million 204 and 108; two threads 32,768 .41 and .27, .82 and .63, 3.2 and 1.9, 102 and 58. (8,192: no difference.) "
         "This processor's large third cache makes calls dearer than memory: 524,288 elements take 3.2 in one piece, 4.2 in "
         "16. torch's forward pass, 1.9, is not to be had for less: the sigmoid alone takes 1.8.",
     ),
@@ -237,8 +237,8 @@ KERNELS_WITHOUT_VECTOR_CODE = (
         aten.gelu_backward.default,
         _in_pieces("none", "erf", least=2**13, most=2**18),
         "The same for the exact form: 8,192 elements .30 and .15, 131,072 4.0 and 1.4, 524,288 15.6 and 4.8, 16 million 494 "
-        "and 150; two threads .19 and .13, 2.2 and .85, 8.7 and 2.6, 249 and 76. The forward pass takes torch 1.4, its error "
-        "function alone 1.5.",
+        "and 150; two threads 16,384 .33 and .18, 2.2 and .85, 8.7 and 2.6, 249 and 76. The forward pass takes torch 1.4, "
+        "its error function alone 1.5.",
     ),
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1."""

@@ -23,14 +23,20 @@ from mlc_torch.engine import kernels, rewrite
 from mlc_torch.engine.gelu import gelu_gradient_in_pieces, gelu_in_pieces, gelu_in_pieces_
 from mlc_torch.engine.kernels import KernelRule, choose_kernels
 from mlc_torch.interop import TorchLayer
-from tests.gears.test_kernels import pretend
+from tests.gears import test_kernels
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
 
 aten = torch.ops.aten
 WAYS = [("sigmoid", "tanh"), ("tanh", "tanh"), ("erf", "none")]
 COUNTS = [1, 2, 7]
 ROWS, HIDDEN = 32, 768
-"""Enough for a rule to apply, and for a gradient to be worth working in place."""
+"""Enough for a rule to apply with one thread, and for a gradient to be worth working in place."""
+
+
+def pretend(monkeypatch, vector_code: bool, threads: int = 1) -> None:
+    """As if torch was built so, and had so many threads."""
+    test_kernels.pretend(monkeypatch, vector_code)
+    monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: threads)
 
 
 def sources() -> torch.Tensor:
@@ -136,14 +142,17 @@ LAST = (4096, 1, 256, 16)
         (("tanh", (128, 128), (0, 1)), 1, None),
         (("tanh", (128, 128), None, torch.float64), 1, None),
         (("none", (128, 128), None, torch.bfloat16), 1, None),
+        (("tanh", (128, 128)), 1, ("sigmoid", 1)),
         (("tanh", (127, 128)), 1, None),
+        (("tanh", (128, 128)), 2, None),
+        (("none", (128, 64)), 1, ("erf", 1)),
         (("none", (127, 64)), 1, None),
+        (("none", (128, 64)), 2, None),
         (("tanh", (0, 128)), 1, None),
     ],
 )
 def test_where_the_gradient_is_ours(monkeypatch, given, threads, want):
-    pretend(monkeypatch, False)
-    monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: threads)
+    pretend(monkeypatch, False, threads)
     asked = node(aten.gelu_backward.default, *given)
     grad_and_x = asked.args
     assert choose_kernels([asked], torch.device("cpu")) == [asked]
@@ -163,11 +172,27 @@ def test_one_that_lies_another_way_than_its_gradient_stays(monkeypatch):
         assert asked.target is aten.gelu_backward.default
 
 
-def test_torch_s_forward_pass_stays_without_vector_code(monkeypatch):
-    pretend(monkeypatch, False)
-    asked = node(aten.gelu.default, "tanh", (16, 64, 512))
-    choose_kernels([asked], torch.device("cpu"))
-    assert asked.target is aten.gelu.default
+@pytest.mark.parametrize(
+    ("vector_code", "form", "threads", "forward", "backward"),
+    [
+        (False, "tanh", 1, False, True),
+        (False, "tanh", 2, False, True),
+        (False, "none", 1, False, True),
+        (True, "tanh", 1, True, True),
+        (True, "tanh", 8, True, False),
+        (True, "none", 1, False, False),
+    ],
+)
+def test_which_pass_is_ours(monkeypatch, vector_code, form, threads, forward, backward):
+    """By processor and threads, for 524,288 elements."""
+    pretend(monkeypatch, vector_code, threads)
+    for operation, ours, wanted in (
+        (aten.gelu.default, gelu_in_pieces, forward),
+        (aten.gelu_backward.default, gelu_gradient_in_pieces, backward),
+    ):
+        asked = node(operation, form, (16, 64, 512))
+        choose_kernels([asked], torch.device("cpu"))
+        assert asked.target is (ours if wanted else operation)
 
 
 @pytest.fixture
