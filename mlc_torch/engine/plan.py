@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,6 +123,22 @@ class Plan:
     def leaves(self) -> tuple[torch.Tensor, ...]:
         """The module parameters that the gradient phase differentiates by, in the order of ``trained``."""
         return tuple(use for t in self.trained for use in t.uses)
+
+    @cached_property
+    def work(self) -> int:
+        """About how many multiplications a forward pass takes, and seldom less than it does.
+
+        Whatever a step reads, once for each place of its result: a pixel or a step of a sequence has a place, the channels
+        share one.
+        """
+        return sum(self._work_of(step) for step in self.steps)
+
+    def _work_of(self, step: Step) -> int:
+        read = sum(p.numel() for p in step.module.parameters()) + sum(
+            math.prod(self.cells[s].shape) for s in step.sources
+        )
+        shapes = [self.cells[slot].shape for slot in step.results]
+        return read * max(math.prod(shape) // max((1, *shape[1:2])) for shape in shapes)
 
     @property
     def differentiates(self) -> bool:

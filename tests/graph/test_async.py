@@ -9,8 +9,8 @@ import threading
 import numpy as np
 import pytest
 
-from mlc_torch import MLCInferenceGraph, MLCRefusal, MLCTensor, last_refusal, strict
-from tests.graph.programs import array, cpu, data, on, regression
+from mlc_torch import MLCGraph, MLCInferenceGraph, MLCRefusal, MLCTensor, last_refusal, strict
+from tests.graph.programs import array, cpu, data, dense, on, placeholder, regression, values
 
 
 def test_inference_execute_gives_result_and_time(torch_device):
@@ -149,6 +149,122 @@ def test_the_event_loop_goes_on_meanwhile():
 
     asyncio.run(main())
     assert ticks > 5
+
+
+# Little inferences, which are done sooner than handed over
+
+
+@pytest.fixture
+def handed_over(monkeypatch):
+    """The calls that went to a thread."""
+    found, hand_over = [], asyncio.to_thread
+
+    async def listen(*call):
+        found.append(call)
+        return await hand_over(*call)
+
+    monkeypatch.setattr(asyncio, "to_thread", listen)
+    return found
+
+
+class Dense:
+    """One layer, whose results are known."""
+
+    def __init__(self, inputs=6, outputs=3, batch=2):
+        self.layer, self.x = dense(inputs, outputs), placeholder(batch, inputs)
+        graph = MLCGraph()
+        self.y = graph.node(self.layer, source=self.x)
+        self.inference = MLCInferenceGraph(graphObjects=[graph])
+        assert self.inference.addInputs({"x": self.x}) and self.inference.compile(options=[], device=cpu())
+        weights, self.bias = array(self.layer.weights).reshape(outputs, inputs), array(self.layer.biases).ravel()
+        self.weights = weights.astype(np.float64)
+
+    async def infer(self, seed):
+        given = values(*self.x.descriptor.shape, seed=seed)
+        result, seconds = await self.inference.executeAsync(inputsData={"x": data(given)}, batchSize=len(given))
+        assert 0 < seconds < 60
+        return array(result), given @ self.weights.T + self.bias
+
+
+def test_a_little_inference_is_done_at_once(handed_over):
+    program = Dense()
+
+    async def main():
+        return [await program.infer(seed) for seed in range(6)]
+
+    for got, want in asyncio.run(main()):
+        np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
+    assert 1 <= len(handed_over) <= 3  # until it is known what is usual
+
+
+def test_everybody_else_has_a_turn():
+    program, turns = Dense(), []
+
+    async def take(name):
+        for seed in range(6):
+            await program.infer(seed)
+            turns.append(name)
+
+    async def main():
+        await program.infer(0), await program.infer(1), await program.infer(2)
+        await asyncio.gather(take("a"), take("b"))
+
+    asyncio.run(main())
+    assert turns == ["a", "b"] * 6
+
+
+def test_much_work_goes_to_a_thread(handed_over):
+    program = Dense(inputs=600, outputs=500)
+
+    async def main():
+        for seed in range(5):
+            got, want = await program.infer(seed)
+            np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-3, atol=1e-3)
+
+    asyncio.run(main())
+    assert len(handed_over) == 5
+
+
+def test_nobody_waits_in_the_event_loop_for_a_graph_that_is_held(handed_over):
+    program, taken, enough = Dense(), threading.Event(), threading.Event()
+
+    def hold():
+        with program.inference._gate.lock:
+            taken.set()
+            assert enough.wait(60)
+
+    async def main():
+        for seed in range(4):
+            await program.infer(seed)
+        before = len(handed_over)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        taken.wait(60)
+        call = asyncio.create_task(program.infer(5))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not call.done() and len(handed_over) == before + 1
+        enough.set()
+        got, want = await call
+        np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
+        thread.join(60)
+
+    asyncio.run(main())
+
+
+def test_a_refusal_of_a_little_inference_is_raised():
+    program = Dense()
+
+    async def main():
+        for seed in range(4):
+            await program.infer(seed)
+        with pytest.raises(MLCRefusal) as raised:
+            await program.inference.executeAsync(inputsData={"y": data(values(2, 6))}, batchSize=2)
+        assert last_refusal() is raised.value
+        return await program.infer(7)
+
+    got, want = asyncio.run(main())
+    np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-5, atol=1e-6)
 
 
 # Contexts
