@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+import torch
+
 from mlc_torch.device import MLCDevice
 from mlc_torch.graph.surroundings import undisturbed
-from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write
+from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.elements import FITTING
 from mlc_torch.tensor.memory import refuse_lack_of_memory
+from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import is_disturbed
 
 
@@ -47,12 +50,13 @@ def bind(
         if data is None:
             continue
         cell = tensor._cell
-        is_kept = cell.is_shown or id(cell) in trained
+        is_kept = bool(cell._views and cell.is_shown) or id(cell) in trained
         batch = batches.get(name, 0) if batches and not is_kept else 0
-        is_odd = data._length < cell.nbytes or data._shape not in (None, cell.shape)
-        if batch or is_odd or (data._element, cell.dtype) not in FITTING:
+        view = data._views.get((cell.dtype, cell.shape))
+        fits = view is not None or ((data._element, cell.dtype) in FITTING and data._shape in (None, cell.shape))
+        if batch or not fits or data._length < cell.nbytes:
             needed_bytes(name, cell, data, batch)
-        writes.append((cell, data, batch, is_kept))
+        writes.append((cell, data, batch, is_kept, view))
     try:
         if is_disturbed():
             with undisturbed(device.torch_device):
@@ -63,10 +67,19 @@ def bind(
         refuse_lack_of_memory(error)
 
 
-def _write_all(writes: list[tuple[TensorState, MLCTensorData, int, bool]], device: MLCDevice) -> None:
-    """Tensors with their data, how many samples it holds (0: all of them), and whether they lie in that memory from now on."""
-    for cell, data, batch, is_kept in writes:
+def _write_all(
+    writes: list[tuple[TensorState, MLCTensorData, int, bool, torch.Tensor | None]], device: MLCDevice
+) -> None:
+    """Tensors with their data, how many samples it holds (0: all of them), whether they lie in that memory from now on, and
+    the data as a torch tensor, where somebody has looked at it before.
+
+    On CUDA a whole tensor goes to the device with the other inputs, when the graph runs.
+    """
+    for cell, data, batch, is_kept, view in writes:
         if is_kept:
             cell.upload(data, device)
+        elif batch:
+            write_samples(cell, data, device, batch)
         else:
-            write(cell, data, device, batch)
+            source = data._view(cell.dtype, cell.shape) if view is None else view
+            cell.publish(upload(source, device.torch_device) if device._kind == "mps" else source.clone(), device)

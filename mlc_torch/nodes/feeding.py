@@ -13,7 +13,6 @@ from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import MLCTensorData, TensorState
 from mlc_torch.tensor.elements import FITTING, check_fit
-from mlc_torch.tensor.state import upload
 
 Data = Mapping[str, MLCTensorData]
 
@@ -172,19 +171,11 @@ def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> 
         )
 
 
-def write(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
-    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold.
-
-    On CUDA a whole tensor goes to the device with the other inputs, when the graph runs.
-    """
-    shape, target = (batch, *cell.shape[1:]) if batch else cell.shape, device.torch_device
-    source = data._view(cell.dtype, shape)
-    if shape == cell.shape:
-        cell.publish(upload(source, target) if device._kind == "mps" else source.clone(), device)
-        return
+def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
+    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
+    target = device.torch_device
+    source = data._view(cell.dtype, (batch, *cell.shape[1:]))
     full = cell.value if cell.value is not None and cell.value.device == target else None
-    if full is None:
-        full = source.new_zeros(cell.shape, device=target)
-    full = full.clone()
-    full[: shape[0]] = source.to(target)
+    full = source.new_zeros(cell.shape, device=target) if full is None else full.clone()
+    full[:batch] = source.to(target)
     cell.publish(full, device)

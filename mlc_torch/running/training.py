@@ -197,6 +197,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         session.use(self._optimizer)
         self._runs.active = session
         session.update()
+        session.kept = None  # nothing can be asked of that pass any more: its inputs need not stay until the next one
         return None, ()
 
     @declare(f"async executeOptimizerUpdate({OPTIONS}) -> TimeInterval")
