@@ -158,11 +158,12 @@ class Queued:
             with queueing(device):
                 self.event.record()
 
-    def finish(self, queue: CompletionQueue, wait: bool) -> bool:
+    def finish(self, queue: CompletionQueue, wait: bool, soon: bool) -> bool:
+        """``soon``: the device needs so little time that output buffers are filled here rather than on the queue's thread."""
         if wait:
             self._wait()
         if self.handler is not None or self.outputs:
-            queue.finish(self._complete, wait)
+            queue.finish(self._complete, wait or (soon and self.handler is None))
         return True
 
     def _wait(self) -> None:

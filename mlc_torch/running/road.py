@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.engine.session import Session
 from mlc_torch.graph.locks import Lock, Locks
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
@@ -117,7 +118,7 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     if done is None:
         return True
     if isinstance(done, Queued):
-        return done.finish(graph._queue, bool(options & SYNCHRONOUS))
+        return done.finish(graph._queue, bool(options & SYNCHRONOUS), _is_soon_done(graph._runs.active))
     assert handler is not None
     result, clock = done
     try:
@@ -126,6 +127,16 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         came_from_handler(raised, handler)
         raise
     return True
+
+
+_FEW_STEPS, _LITTLE_WORK = 16, 2**24
+"""What a GPU does in less time than the completion thread takes to begin."""
+
+
+def _is_soon_done(session: Session | None) -> bool:
+    """Whether a device has hardly anything to do for an inference."""
+    plan = None if session is None else session.plan
+    return plan is not None and not plan.differentiates and len(plan.steps) <= _FEW_STEPS and plan.work <= _LITTLE_WORK
 
 
 def _drive(graph: Traveller, request: Request, work: Work, options: int, handler: Handler | None) -> Done:

@@ -268,3 +268,18 @@ def test_two_inference_graphs_over_one_graph():
     np.testing.assert_allclose(
         array(result_of(b, {"x": data(second)})), predicted(program.layers[0], second), rtol=1e-5
     )
+
+
+def test_a_small_inference_has_filled_its_buffers_when_it_returns(torch_device):
+    """Without ``synchronous`` too: a GPU is done with it before another thread could begin to wait."""
+    program = regression(device=on(torch_device))
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.addOutputs({"y": program.result})
+    assert inference.compile(options=[], device=program.device)
+    for _ in range(3):
+        first, second = np.full((4, 3), np.nan, np.float32), np.full((4, 3), np.nan, np.float32)
+        for out, options in ((first, []), (second, [MLCExecutionOptions.synchronous])):
+            given = {"inputsData": program.inputs_data(), "outputsData": {"y": data(out)}}
+            assert inference.execute(**given, batchSize=4, options=options)
+            assert np.isfinite(out).all()
+        np.testing.assert_array_equal(first, second)
