@@ -44,6 +44,5 @@ class Phase(Enum):
     updated = "updated"
     """They have been applied."""
 
-    @property
-    def has_gradients(self) -> bool:
-        return self is Phase.gradient or self is Phase.updated
+    def __init__(self, name: str) -> None:
+        self.has_gradients = name in ("gradient", "updated")

@@ -19,7 +19,9 @@ from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, nois
 from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.tensor.state import TensorState, changes
 
-_INFER, _TRAIN, _IDLE = Mode.infer, Mode.train, Phase.idle
+# Python 3.11 takes ten times as long for a member of an Enum as for a name.
+_INFER, _TRAIN = Mode.infer, Mode.train
+_IDLE, _FORWARD, _GRADIENT, _UPDATED = Phase
 
 
 class Repeating(NamedTuple):
@@ -100,7 +102,7 @@ class Session(Geared):
         return 0 if self.updater is None else self.updater.step
 
     def _forget(self) -> None:
-        self.phase = Phase.idle
+        self.phase = _IDLE
         self.values: Tensors = ()
         self.gradients: Sequence[torch.Tensor | None] = ()
         self.wanted: Sequence[torch.Tensor | None] = ()
@@ -123,7 +125,7 @@ class Session(Geared):
         """All phases in one call."""
         self.separate = False
         self.forward(feeds, mode, whole, by_layer)
-        if mode is Mode.train:
+        if mode is _TRAIN:
             self.gradient(injected)
             if self.updater is not None:
                 try:
@@ -169,7 +171,7 @@ class Session(Geared):
         if whole and self.fitting is not gear:
             self._look_at_shapes(gear)
         if mode is _TRAIN:
-            self.phase = Phase.forward
+            self.phase = _FORWARD
 
     def repeating(self) -> Repeating | None:
         """What another inference like the last one, which was whole, needs and finds; ``None`` if that will not repeat."""
@@ -197,7 +199,7 @@ class Session(Geared):
         except Exception:  # a hook of the program may refuse
             self.fail()
             raise
-        self.phase = Phase.gradient
+        self.phase = _GRADIENT
 
     def update(self) -> None:
         updater = self.updater
@@ -211,7 +213,7 @@ class Session(Geared):
                 updater.run(self.gradients)
         finally:
             if updater.step != step:
-                self.phase = Phase.updated
+                self.phase = _UPDATED
 
     def use(self, rule: UpdateRule) -> None:
         """Update by ``rule`` from now on."""
@@ -241,7 +243,7 @@ class Session(Geared):
         """
         slots = [self.plan.slots.get(id(c)) for c in cells]
         there = [s for s in slots if s is not None]
-        if self.kept is None or self.phase is Phase.updated or not there:
+        if self.kept is None or self.phase is _UPDATED or not there:
             return [None] * len(cells)
         by_slot = values_again(self.plan, self.kept, there)
         return [None if s is None else by_slot[s] for s in slots]
@@ -256,7 +258,7 @@ class Session(Geared):
 
         After an update its weights are gone, and the gradients have to wait for the next gradient phase.
         """
-        if self.kept is None or self.phase is Phase.updated:
+        if self.kept is None or self.phase is _UPDATED:
             return
         plan = replace(self.plan, wanted=tuple(dict.fromkeys([*self.plan.wanted, *slots])))
         self.wanted = gradients_again(plan, self.kept, self._injected)

@@ -40,6 +40,8 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
             value = found._views.get(feed.form)
             if value is None:
                 value = _whole(feed, found)
+        elif not data and batch is None and cell.value is not None:
+            value = cell.value.contiguous()  # bound before
         else:
             value = _cut(feed, found, given, batch)
         if feed.limit is not None:

@@ -147,7 +147,7 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     before = modes, functions, _ = dispatch_modes(), function_modes(), records_gradients()
     try:
         try:
-            if modes or functions or inference_mode() or any_autocast() or transformations() is not None:
+            if modes or functions or inference_mode() or any_autocast() or transformations():
                 with undisturbed(device.torch_device):
                     result, targets = work(graph, request)
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import NoReturn
 
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.session import Session
@@ -26,6 +27,7 @@ from mlc_torch.tensor.state import changes
 _forward_numbers = itertools.count(1)
 """The order of forward passes, over all graphs."""
 
+_FORWARD = Phase.forward
 _INFER, _TRAIN, _BARE = Mode.infer, Mode.train, Mode.train_without_gradient
 _WHOLE, _PREDICT = Variant.whole, Variant.predict
 
@@ -147,25 +149,15 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
     @packs_request(travel)
     def _gradient(self, request: Request) -> Outcome:
         """The gradients of what ``executeForward`` computed."""
-        runs = self._runs
+        runs, (_, _, _, wanted, _, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
-        batch = full if request.batch_size == full else self._batch(request.batch_size, full)
-        targets = output_targets(request.outputs, self._declared.outputs, full, batch) if request.outputs else ()
+        batch = full if wanted == full else self._batch(wanted, full)
+        targets = output_targets(outputs, self._declared.outputs, full, batch) if outputs else ()
         session = runs.last
-        if session is not None and session is runs.sessions.get(_WHOLE) and not session.differentiates:
-            refuse("nothing to differentiate: the graph has no loss and no user gradient")
-        if session is None or session.phase is not Phase.forward:
-            done = session is not None and session.phase.has_gradients
-            refuse(
-                "the gradient of this forward pass was computed already; call executeForward again"
-                if done
-                else "no forward pass to differentiate; call executeForward first"
-            )
-        if full and request.batch_size and request.batch_size != session.samples:
-            refuse(
-                f"batchSize is {request.batch_size}, the forward pass ran {session.samples} samples; "
-                "give the same, or 0"
-            )
+        if session is None or session.phase is not _FORWARD:
+            self._refuse_gradient(session)
+        if full and wanted and wanted != session.samples:
+            refuse(f"batchSize is {wanted}, the forward pass ran {session.samples} samples; give the same, or 0")
         injected = self._injected(session, full, session.samples, session.forward_number) if session.given else ()
         runs.active = session
         session.gradient(injected)
@@ -174,6 +166,14 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         if self._steering.pending:
             self._fill_gradient_tensors(session)
         return None, targets
+
+    def _refuse_gradient(self, session: Session | None) -> NoReturn:
+        """What is missing before a gradient can be computed."""
+        if session is not None and session is self._runs.sessions.get(_WHOLE) and not session.differentiates:
+            refuse("nothing to differentiate: the graph has no loss and no user gradient")
+        if session is not None and session.phase.has_gradients:
+            refuse("the gradient of this forward pass was computed already; call executeForward again")
+        refuse("no forward pass to differentiate; call executeForward first")
 
     @declare(f"async executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) -> TimeInterval")
     @packs_request(awaited_time)
