@@ -26,7 +26,7 @@ _IDLE, _FORWARD, _GRADIENT, _UPDATED = Phase
 
 class Repeating(NamedTuple):
     """An inference that will do for the next ones, as long as the session has the same gear and kept the same of it, and no
-    module is hooked."""
+    module is hooked. Who runs one gives the session its ``values``."""
 
     forward: Callable[[Tensors, Tensors], Tensors]
     gear: Gear
@@ -179,10 +179,6 @@ class Session(Geared):
         if gear is None or gear is not self.gear or (self.kept is not None and self._keeps_inferred < math.inf):
             return None  # one that still copies its inputs is not like the next ones
         return Repeating(gear.forward, gear, self.kept, self._hooks)
-
-    def repeated(self, values: Tensors) -> None:
-        """Such an inference has run."""
-        self.values = values
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""

@@ -69,7 +69,7 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
             try:
                 {copies}
                 values = forward([{taken}], ())
-                session.repeated(values)
+                session.values = values
                 {publishing}
             except BaseException:
                 recover(graph, before)
