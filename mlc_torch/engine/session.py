@@ -212,9 +212,8 @@ class Session(Geared):
                 self.phase = _UPDATED
 
     def use(self, rule: UpdateRule) -> None:
-        """Update by ``rule`` from now on."""
-        if self.updater is None or self.updater.optimizer is not rule:
-            self.updater = Updater(rule, self.plan.trained, self.plan.device)
+        """Update by ``rule`` from now on, beginning without what another one has counted."""
+        self.updater = Updater(rule, self.plan.trained, self.plan.device)
 
     def retrain(self, updated: Sequence[bool]) -> None:
         """Update those of the trained tensors for which it is true, from now on."""

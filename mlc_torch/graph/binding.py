@@ -38,8 +38,6 @@ def bind(
 
     Nothing is written before everything was checked.
     """
-    if not given.keys() <= tensors.keys():
-        warn_unbound(given, tensors)
     trained = graph._parameters_in_use()
     batches: Mapping[str, int] = {}
     if batch_size:
@@ -57,6 +55,8 @@ def bind(
         if batch or not fits or data._length < cell.nbytes:
             needed_bytes(name, cell, data, batch)
         writes.append((cell, data, batch, is_kept, view))
+    if len(writes) != len(given):
+        warn_unbound(given, tensors)
     try:
         if is_disturbed():
             with undisturbed(device.torch_device):

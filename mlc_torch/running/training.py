@@ -194,7 +194,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             # isUpdatable counts as it is when the update comes, not as it was when the gradient was computed.
             now = updatable(self._planned_nodes(), self._trained_tensors())
             session.retrain([now.get(id(t.cell), t.updated) for t in session.plan.trained])
-        session.use(self._optimizer)
+        if session.updater is None or session.updater.optimizer is not self._optimizer:
+            session.use(self._optimizer)
         self._runs.active = session
         session.update()
         session.kept = None  # nothing can be asked of that pass any more: its inputs need not stay until the next one
