@@ -30,7 +30,7 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
     measured = Request(member, options | PROFILING | SYNCHRONOUS, handler, batch_size, data, outputs, keeps_result=True)
     usual = partial(graph._runs.usual, graph, member, options, handler, batch_size, *data, outputs, True)
     try:
-        seconds = _timed(usual) if _is_soon_done(graph) else None
+        seconds = _timed(usual) if _takes_less_than_a_thread(graph) else None
         if seconds is not None:
             await asyncio.sleep(0)  # everybody else has a turn, as in every other call
         else:
@@ -43,7 +43,7 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
     return result, by_clock if seconds is None else seconds
 
 
-def _is_soon_done(graph: Traveller) -> bool:
+def _takes_less_than_a_thread(graph: Traveller) -> bool:
     """Whether a call like the one before it would take little time, and nobody holds the graph."""
     session, lock = graph._runs.usual_of, graph._gate.lock
     if session is None or session.plan.work > _LITTLE or lock is None or is_held(lock):
