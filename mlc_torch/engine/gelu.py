@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -46,17 +46,6 @@ class _BySigmoid:
         made.addcmul_(spare, x)
 
 
-class _ByTanh(_BySigmoid):
-    def __init__(self) -> None:
-        super().__init__()
-        self._once, self._half = _number(TWICE / 2), _number(0.5)
-
-    def share(self, x: Tensor, made: Tensor) -> None:
-        torch.addcmul(self._once, x, x, value=TWICE / 2 * CUBE, out=made)
-        made.mul_(x).tanh_()
-        torch.add(self._half, made, alpha=0.5, out=made)
-
-
 class _ByErf:
     def __init__(self) -> None:
         self._half, self._zero = _number(0.5), _number(0)
@@ -71,23 +60,21 @@ class _ByErf:
         made.addcmul_(spare.exp_(), x, value=1 / math.sqrt(2 * math.pi))
 
 
-Way = Literal["sigmoid", "tanh", "erf"]
-"""By which of torch's functions the share is computed: the first two are the form "tanh", the last the form "none"."""
-_FORMS: dict[Way, type[_Form]] = {"sigmoid": _BySigmoid, "tanh": _ByTanh, "erf": _ByErf}
+_FORMS: dict[str, type[_Form]] = {"tanh": _BySigmoid, "none": _ByErf}
 
 
-def gelu_in_pieces(x: Tensor, way: Way, count: int) -> Tensor:
-    """GELU of a contiguous tensor of 32-bit numbers, in so many pieces."""
-    form, made = _FORMS[way](), torch.empty_like(x)
+def gelu_in_pieces(x: Tensor, count: int) -> Tensor:
+    """GELU, in its form "tanh", of a contiguous tensor of 32-bit numbers, in so many pieces."""
+    form, made = _BySigmoid(), torch.empty_like(x)
     for part, share in _pieces(count, 0, x, made):
         form.share(part, share)
         share.mul_(part)
     return made
 
 
-def gelu_in_pieces_(x: Tensor, way: Way, count: int) -> Tensor:
+def gelu_in_pieces_(x: Tensor, count: int) -> Tensor:
     """The same in place."""
-    form = _FORMS[way]()
+    form = _BySigmoid()
     for part, share in _pieces(count, 1, x):
         form.share(part, share)
         part.mul_(share)
@@ -95,10 +82,10 @@ def gelu_in_pieces_(x: Tensor, way: Way, count: int) -> Tensor:
 
 
 def gelu_gradient_in_pieces(
-    grad: Tensor, x: Tensor, way: Way, count: int, *, grad_input: Tensor | None = None
+    grad: Tensor, x: Tensor, approximate: str, count: int, *, grad_input: Tensor | None = None
 ) -> Tensor:
     """The gradient by ``x``, in memory of its own, or where ``grad_input`` is given, which is ``grad``, in that."""
-    form = _FORMS[way]()
+    form = _FORMS[approximate]()
     if grad_input is not None:
         for given, part, slope, spare in _pieces(count, 2, grad, x):
             form.share(part, slope)

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.depthwise import is_depthwise
-from mlc_torch.engine.gelu import Way, gelu_gradient_in_pieces, gelu_in_pieces
+from mlc_torch.engine.gelu import gelu_gradient_in_pieces, gelu_in_pieces
 from mlc_torch.engine.layouts import has_vector_code
 from mlc_torch.engine.replacements import (
     by_column,
@@ -172,9 +172,7 @@ _GRAIN = 2**15
 """Fewer elements torch does not share out between threads."""
 
 
-def _in_pieces(
-    form: str, way: Way, least: int, most: int, up_to: int | None = None
-) -> Callable[[fx.Node], Replacement | None]:
+def _in_pieces(form: str, least: int, most: int, up_to: int | None = None) -> Callable[[fx.Node], Replacement | None]:
     """GELU or its gradient in our way, from so many elements a thread on, in pieces of at most so many a thread.
 
     ``up_to``: with so many threads at most.
@@ -191,8 +189,10 @@ def _in_pieces(
         if up_to is not None and threads > up_to:
             return None
         piece = min(max(elements // 2, _GRAIN * threads), most * threads)
-        ours = gelu_in_pieces if node.target is aten.gelu.default else gelu_gradient_in_pieces
-        return ours, (*node.args, way, -(-elements // piece))
+        count = -(-elements // piece)
+        if node.target is aten.gelu.default:
+            return gelu_in_pieces, (*node.args, count)
+        return gelu_gradient_in_pieces, (*node.args, form, count)
 
     return replace
 
@@ -227,7 +227,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("tanh", "sigmoid", least=2**14, most=2**18),
+        _in_pieces("tanh", least=2**14, most=2**18),
         "Milliseconds, torch's and so, one thread: 16,384 elements .21 and .16, 131,072 1.6 and 1.0, 524,288 6.4 and 3.4, 16 "
         "million 204 and 108; two threads 32,768 .41 and .27, .82 and .63, 3.2 and 1.9, 102 and 58. (8,192: no difference.) "
         "This processor's large third cache makes calls dearer than memory: 524,288 elements take 3.2 in one piece, 4.2 in "
@@ -235,7 +235,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("none", "erf", least=2**13, most=2**18),
+        _in_pieces("none", least=2**13, most=2**18),
         "The same for the exact form: 8,192 elements .30 and .15, 131,072 4.0 and 1.4, 524,288 15.6 and 4.8, 16 million 494 "
         "and 150; two threads 16,384 .33 and .18, 2.2 and .85, 8.7 and 2.6, 249 and 76. The forward pass takes torch 1.4, "
         "its error function alone 1.5.",
@@ -246,7 +246,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 KERNELS_WITH_VECTOR_CODE: tuple[KernelRule, ...] = (
     KernelRule(
         aten.gelu.default,
-        _in_pieces("tanh", "sigmoid", least=2**15, most=2**16),
+        _in_pieces("tanh", least=2**15, most=2**16),
         "torch 2.11, AVX-512; milliseconds, torch's and so: one thread 65,536 elements .15 and .07, 524,288 1.3 and .70, 16 "
         "million 52 and 35; two threads .11 and .06, .75 and .45, 28 and 19; eight threads 524,288 elements .27 and .21, 16 "
         "million 8.4 and 8.9, and 65,536 .04 and .06, where it is left. (Inside of torch's kernel the hyperbolic tangent is "
@@ -254,7 +254,7 @@ KERNELS_WITH_VECTOR_CODE: tuple[KernelRule, ...] = (
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("tanh", "sigmoid", least=2**15, most=2**16, up_to=1),
+        _in_pieces("tanh", least=2**15, most=2**16, up_to=1),
         "The same, one thread: 524,288 elements 1.31 and 1.07, 16 million 53 and 52. With two threads .71 and .68, with eight "
         ".29 and .35: left. The exact form is torch's own everywhere (.48, 1.5).",
     ),
