@@ -82,7 +82,7 @@ class MLCObject(NSObject):
             # A subclass with an __init__ of its own takes what it likes and reaches ours through super().__init__.
             return object.__new__(cls)
         try:
-            door = initializers.doors.get((len(args), tuple(labels)))
+            door = initializers.doors.get((len(args), *labels) if args else tuple(labels))
             return initializers(cls, args, labels) if door is None else door(cls, args, labels)
         except MLCRefusal as why:
             __tracebackhide__ = True

@@ -26,7 +26,8 @@ class Overloads:
     def __init__(self, owner: str, name: str, declarations: list[Declaration]) -> None:
         self.owner, self.name = owner, name
         self.declarations = declarations
-        self.doors: dict[tuple[int, tuple[str, ...]], Door] = {}
+        self.doors: dict[tuple[int | str, ...], Door] = {}
+        """By how a call is written: its labels, behind the number of its unlabelled arguments where there are any."""
         seen: dict[frozenset[str], Declaration] = {}
         for declaration in declarations:
             labels = frozenset(declaration.signature.keywords)
@@ -38,7 +39,7 @@ class Overloads:
             seen[labels] = declaration
 
     def __call__(self, target: Any, args: tuple[Any, ...], given: dict[str, Any]) -> Any:
-        key = (len(args), tuple(given))
+        key: tuple[int | str, ...] = (len(args), *given) if args else tuple(given)
         door = self.doors.get(key)
         if door is None:
             door = self._door(target, args, tuple(given))
@@ -155,7 +156,7 @@ def swift_method(overloads: Overloads) -> Callable[..., Any]:
     name, doors = overloads.name, overloads.doors
 
     def call(target: Any, /, *args: Any, **given: Any) -> Any:
-        door = doors.get((len(args), tuple(given)))
+        door = doors.get((len(args), *given) if args else tuple(given))
         try:
             return overloads(target, args, given) if door is None else door(target, args, given)
         except MLCRefusal as why:

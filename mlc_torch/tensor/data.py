@@ -45,7 +45,7 @@ class _MadeAtOnce(type):
     """
 
     def __call__(cls, *args: Any, **labels: Any) -> Any:
-        door = cls.__initializers__.doors.get((len(args), tuple(labels)))  # type: ignore[attr-defined]
+        door = cls.__initializers__.doors.get((len(args), *labels) if args else tuple(labels))  # type: ignore[attr-defined]
         if door is None or cls is not MLCTensorData:
             return type.__call__(cls, *args, **labels)
         try:
