@@ -21,7 +21,7 @@ class _Slot:
     """Pinned host memory laid out like the block."""
 
     def __init__(self, like: Tensors, numbers: int, size: int) -> None:
-        self.memory = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
+        self.memory = _pinned(size)
         self.views = views_of(self.memory, like)
         self.numbers: np.ndarray = (
             self.memory[size - 4 * numbers :].view(torch.float32).numpy() if numbers else np.empty(0)
@@ -48,7 +48,10 @@ class Block:
         self.is_small = size < _SMALL
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
         if 0 < size < _READ:
-            self._seen = [_seen_by(device, slot.memory) for slot in self._slots]
+            seen = [_seen_by(device, slot.memory) for slot in self._slots]
+            # Memory that was pinned for another GPU is not seen by this one: torch gives a copy.
+            if all(s.data_ptr() == slot.memory.data_ptr() for s, slot in zip(seen, self._slots, strict=True)):
+                self._seen = seen
         self._words = self.memory.view(torch.int32)
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._next_slot = 0
@@ -113,6 +116,10 @@ class Block:
             done = self._done[slot_number // half] or torch.cuda.Event()
             done.record()
             self._done[slot_number // half] = done
+
+
+def _pinned(size: int) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
 
 class _Pinned:
