@@ -50,6 +50,7 @@ class Laned(Planned):
         return replace(recording, backward=set_aside(recording.backward, self._lane))
 
     def gradient(self, injected: Tensors) -> Gradients:
+        self._lane.begin()
         made = super().gradient(injected)
         self._lane.join()
         return made
@@ -63,10 +64,22 @@ class Lane:
     """A stream beside the one that is current."""
 
     def __init__(self, device: torch.device) -> None:
-        self._stream = stream_for(self, device)
+        self._device = device
+        self._own: cuda.Stream | None = None
         self._running: deque[tuple[cuda.Event, Any]] = deque()
         self._most = 0
         """The largest piece of memory that its work has asked for, in bytes."""
+
+    @property
+    def _stream(self) -> cuda.Stream:
+        """Made when it is needed: there are few of them."""
+        if self._own is None:
+            self._own = stream_for(self, self._device)
+        return self._own
+
+    def begin(self) -> None:
+        """Forget what a recording that broke off has left."""
+        self._running.clear()
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Queue work behind all that the current stream has so far.
@@ -95,9 +108,15 @@ class Lane:
 
     def settle(self) -> None:
         """Learn from what has run so far how much memory the work wants at most."""
-        own = self._stream.cuda_stream
-        found = [s for s in cuda.memory_snapshot() if s["stream"] == own and s["segment_type"] == "large"]
-        self._most = max((b["size"] for s in found for b in s["blocks"] if b["state"] == "inactive"), default=0)
+        if self._own is None:
+            return
+        try:
+            segments = cuda.memory_snapshot()
+        except RuntimeError:  # not every allocator of torch's can tell
+            return
+        own = [s for s in segments if s["stream"] == self._own.cuda_stream and s["segment_type"] == "large"]
+        own = [s for s in own if tuple(s.get("segment_pool_id", (0, 0))) == (0, 0)]  # not of a recording that is gone
+        self._most = max((b["size"] for s in own for b in s["blocks"] if b["state"] == "inactive"), default=0)
 
 
 class Aside:
@@ -111,7 +130,12 @@ class Aside:
 
 
 def set_aside(nodes: Sequence[fx.Node], lane: Lane) -> list[fx.Node]:
-    """The nodes of a backward pass, those that hang off its chain on ``lane`` and as early as they can begin."""
+    """The nodes of a backward pass, those that hang off its chain on ``lane`` and as early as they can begin.
+
+    Where one writes into what others see, as torch's gradient of an assignment to a part does, all stay as they are.
+    """
+    if any(_writes_what_others_see(node) for node in nodes):
+        return list(nodes)
     nodes = [part for node in nodes for part in _parted(node)]
     goes_on: set[fx.Node] = set()
     for node in reversed(nodes):
@@ -131,6 +155,23 @@ def set_aside(nodes: Sequence[fx.Node], lane: Lane) -> list[fx.Node]:
             turns[node] = max((turns[given] for given in node.all_input_nodes if given in turns), default=number)
             node.target = Aside(lane, node.target)  # type: ignore[arg-type]
     return sorted(nodes, key=turns.__getitem__)  # which keeps the order of those that are even
+
+
+def _writes_what_others_see(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return False  # functions of ours write into what nobody else wants
+    named = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
+    written = [named.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    return any(isinstance(given, fx.Node) and not _is_alone(given) for given in written)
+
+
+def _is_alone(node: fx.Node) -> bool:
+    """Whether a value has one user, and so has whatever it only looks at."""
+    if len(node.users) != 1:
+        return False
+    looks = is_view(node) or node.target in _ONLY_LOOK
+    return not looks or _is_alone(node.all_input_nodes[0])
 
 
 def _computes(node: fx.Node) -> bool:

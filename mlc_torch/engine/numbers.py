@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.trace import may_write
+
 aten = torch.ops.aten
 
 _BY_NUMBER = frozenset(
@@ -42,9 +44,15 @@ def numbers_as_tensors(
         return node
 
     taking = [node for node in nodes if _takes_number(node)]
+    position = {node: number for number, node in enumerate(nodes)}
     for node in taking:
         given: Any = node.args
-        if node.target in (aten.add.Tensor, aten.add_.Tensor) and _only_scales_for(given[0], node):
+        if node.target not in (aten.add.Tensor, aten.add_.Tensor) or given[0] not in position:
+            continue
+        if not _only_scales_for(given[0], node):
+            continue
+        between = nodes[position[given[0]] + 1 : position[node]]
+        if not any(may_write(n) for n in between):  # what is scaled is still there
             x, scale = given[0].args
             node.target, node.args = aten.add.Tensor, (constant(given[1], node, device), x)
             node.kwargs = {"alpha": scale}
@@ -69,4 +77,7 @@ def _takes_number(node: fx.Node) -> bool:
 
 def _only_scales_for(scaled: fx.Node, node: fx.Node) -> bool:
     """Whether a value is a number times another, and only ``node`` wants it."""
-    return scaled.target is aten.mul.Tensor and list(scaled.users) == [node] and _takes_number(scaled)
+    if scaled.target is not aten.mul.Tensor or list(scaled.users) != [node] or not _takes_number(scaled):
+        return False
+    scale: Any = scaled.args[1]  # torch refuses to scale by what the type does not hold
+    return abs(scale) <= torch.finfo(node.meta["lies"][2]).max

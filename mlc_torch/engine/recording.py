@@ -88,13 +88,13 @@ def synchronize(device: torch.device) -> None:
         cuda.synchronize(device)
 
 
-_unreleased: list[Any] = []
+_unreleased: list[tuple[torch.device, Any]] = []
 """Pinned memory of things that are gone, which copies still queued may read."""
 
 
 def release_later(memory: Any, device: torch.device) -> None:
     """Give pinned memory back once the device has read it. Never waits for another thread: finalizers call this."""
-    _unreleased.append(memory)
+    _unreleased.append((device, memory))
     release(device)
 
 
@@ -104,8 +104,9 @@ def release(device: torch.device) -> None:
         return
     try:
         if not cuda.is_current_stream_capturing():
-            ready = list(_unreleased)
+            ready = [item for item in _unreleased if item[0] == device]
             cuda.synchronize(device)
-            del _unreleased[: len(ready)]
+            for item in ready:
+                _unreleased.remove(item)
     finally:
         LOCK.release()

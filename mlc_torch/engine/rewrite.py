@@ -23,7 +23,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
-from mlc_torch.engine.trace import Recording, is_view
+from mlc_torch.engine.trace import Recording, is_view, may_write
 
 aten = torch.ops.aten
 _VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
@@ -80,7 +80,7 @@ def _fold(recording: Recording, results: set[fx.Node]) -> dict[str, torch.Tensor
     """
     outside = set(results)
     for node in reversed(recording.graph.nodes):
-        if _may_write(node) or (node in outside and is_view(node)):
+        if may_write(node) or (node in outside and is_view(node)):
             outside.update(node.all_input_nodes)
     folded: dict[fx.Node, torch.Tensor] = {}
     for node in recording.graph.nodes:
@@ -98,12 +98,6 @@ def _fold(recording: Recording, results: set[fx.Node]) -> dict[str, torch.Tensor
         constants[name] = value
         node.op, node.target, node.args, node.kwargs = "get_attr", name, (), {}
     return constants
-
-
-def _may_write(node: fx.Node) -> bool:
-    """Whether a node writes into what it is given, or is not known not to."""
-    schema = getattr(node.target, "_schema", None)
-    return node.op == "call_function" and (schema is None or schema.is_mutable)
 
 
 def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> None:
@@ -261,7 +255,10 @@ def _has_own_memory(node: fx.Node) -> bool:
         source: Any = node.args[0]
         return list(source.users) == [node] and _has_own_memory(source)
     maker: Any = node.args[0] if node.target is operator.getitem else node
-    return not is_view(node) and (maker.target in _MAKE_MEMORY or not _may_write(maker)) and maker.op == "call_function"
+    if maker.target is aten.add_.Tensor or maker.target in _IN_PLACE.values():  # a module's own may write into anything
+        source = maker.args[0]
+        return list(source.users) == [maker] and _has_own_memory(source)
+    return not is_view(node) and (maker.target in _MAKE_MEMORY or not may_write(maker)) and maker.op == "call_function"
 
 
 Slices = Sequence[tuple[int, ...]]

@@ -114,7 +114,7 @@ class Block:
         half = self._slot_count // 2
         if slot_number % half == half - 1:
             done = self._done[slot_number // half] or torch.cuda.Event()
-            done.record()
+            done.record(torch.cuda.current_stream(self.memory.device))
             self._done[slot_number // half] = done
 
 

@@ -309,3 +309,9 @@ def is_view(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         return is_view(node.all_input_nodes[0])
     return bool(getattr(node.target, "is_view", False))
+
+
+def may_write(node: fx.Node) -> bool:
+    """Whether a node writes into what it is given, or is not known not to."""
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and (schema is None or schema.is_mutable)

@@ -165,3 +165,36 @@ def test_a_product_of_one_row(bias):
         layer.weights.torch.mul_(2)
         if bias:
             layer.biases.torch.add_(1)
+
+
+def _slice_written(x):
+    h = x + x
+    a = h[1:].add_(1)
+    return torch.cat([h[:1], torch.sigmoid(a.reshape(-1)).view(ROWS - 1, INPUTS)]) * h
+
+
+def _view_written(x):
+    h = (x + x).view(ROWS * INPUTS)
+    a = h.view(ROWS, INPUTS).add_(1)
+    return torch.sigmoid(a) * h.view(ROWS, INPUTS)
+
+
+class Formula(torch.nn.Module):
+    def __init__(self, compute) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x):
+        return self.compute(x)
+
+
+@pytest.mark.parametrize("compute", [_slice_written, _view_written])
+def test_what_a_module_writes_itself_may_be_seen_elsewhere(compute):
+    graph, x = MLCGraph(), placeholder(ROWS, INPUTS)
+    y = graph.node(TorchLayer(Formula(compute)), source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    for seed in range(2):
+        numbers = values(ROWS, INPUTS, seed=seed)
+        assert inference.execute(inputsData={"x": data(numbers)}, batchSize=ROWS)
+        np.testing.assert_allclose(array(y), compute(torch.from_numpy(numbers)).numpy(), rtol=1e-5, atol=1e-6)

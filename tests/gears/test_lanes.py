@@ -7,13 +7,15 @@ from collections import deque
 import pytest
 import torch
 
-from mlc_torch import MLCDevice
+from mlc_torch import MLCDevice, MLCGraph, MLCLossType, MLCTrainingGraph
 from mlc_torch.engine import lanes, planned, rewrite
 from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
+from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
 from tests.gears.training import GRAPHS, batch, convolutional, perceptron, residual, step, training_graph, with_dropout
+from tests.graph.programs import loss, placeholder, sgd
 
 
 class Slow:
@@ -35,6 +37,9 @@ class Slow:
     def end(self):
         for tensor, before in self.running.popleft():
             assert torch.equal(tensor, before)
+
+    def begin(self):
+        assert not self.running
 
     def join(self):
         while self.running:
@@ -103,3 +108,32 @@ def test_a_pass_with_nothing_beside_it_stays_in_one_lane():
     laned = Laned(plan, feeds, (), (), Mode.infer)
     laned.forward(feeds, ())
     assert not laned._lane.begun
+
+
+class Assigns(torch.nn.Module):
+    """torch's gradient of an assignment to a part writes zeros into the gradient that came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 5), torch.nn.Linear(5, 4)
+
+    def forward(self, x):
+        y = self.first(x) * 1
+        y[:, 0] = 0
+        return self.second(torch.tanh(y))
+
+
+def test_a_pass_that_writes_into_what_others_see_stays_in_one_lane():
+    graph, x, t = MLCGraph(), placeholder(3, 6), placeholder(3, 4)
+    module = Assigns()
+    graph.node(TorchLayer(module), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(MLCLossType.meanSquaredError), optimizer=sgd(0.1))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=MLCDevice.cpu())
+    plan = training._session(Variant.whole).plan
+    feeds = [torch.randn(c.shape) for c in plan.cells[: plan.fed_count]]
+    plain, laned = Plain(plan, Mode.train), Laned(plan, feeds, (), (), Mode.train)
+    wants, _ = (plain.forward(feeds, ()), plain.gradient(()))[1]
+    gots, _ = (laned.forward(feeds, ()), laned.gradient(()))[1]
+    assert len(wants) == 4 and not laned._lane.begun
+    for got, want in zip(gots, wants, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)

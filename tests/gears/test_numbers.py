@@ -36,7 +36,24 @@ def plan_of(compute, dtype=MLCDataType.float32):
     return make_plan([Node(layer, (source,), results)], [source], MLCDevice.cpu(), request)
 
 
+def written_between(x):
+    h = x + x
+    y = h * 2
+    h.add_(1)
+    return (y + 3) + h * 0
+
+
+def part_written_between(x):
+    h = x + x
+    y = h * 2
+    h[:, :2].zero_()
+    return (y + 3) * h
+
+
 FORMULAS = {
+    "what is scaled is written over": written_between,
+    "a part of it is": part_written_between,
+    "a scale that the type does not hold": lambda x: torch.sigmoid(x * 1e39 + 1),
     "scaled and shifted": lambda x: x * 1.7 + 0.3,
     "shifted alone": lambda x: torch.tanh(x) + 0.25,
     "taken away": lambda x: torch.tanh(x) - 2,
