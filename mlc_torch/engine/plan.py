@@ -126,7 +126,7 @@ class Plan:
 
     @cached_property
     def work(self) -> int:
-        """About how many multiplications a forward pass takes, and seldom less than it does.
+        """About how many multiplications a forward pass takes; what a module does inside is not seen.
 
         Whatever a step reads, once for each place of its result: a pixel or a step of a sequence has a place, the channels
         share one.

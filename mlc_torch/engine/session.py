@@ -76,6 +76,8 @@ class Session(Geared):
         self.standing = standing
         """The memory that little data is copied to before a pass: nobody else writes into it."""
         self._ours = frozenset(map(id, standing))
+        self.seconds = math.inf
+        """What the last awaited inference took that was like the one before it."""
         self.separate = False
         """Whether the last forward pass was a call of its own."""
         self.samples = 0

@@ -38,6 +38,8 @@ def bind(
 
     Nothing is written before everything was checked.
     """
+    if not given.keys() <= tensors.keys():
+        warn_unbound(given, tensors)
     trained = graph._parameters_in_use()
     batches: Mapping[str, int] = {}
     if batch_size:
@@ -54,9 +56,9 @@ def bind(
         fits = view is not None or ((data._element, cell.dtype) in FITTING and data._shape in (None, cell.shape))
         if batch or not fits or data._length < cell.nbytes:
             needed_bytes(name, cell, data, batch)
+        if batch == cell.shape[0]:
+            batch = 0  # the whole tensor
         writes.append((cell, data, batch, is_kept, view))
-    if len(writes) != len(given):
-        warn_unbound(given, tensors)
     try:
         if is_disturbed():
             with undisturbed(device.torch_device):

@@ -41,10 +41,18 @@ class Locks:
         """Calls a function with the arguments behind it while all locks are held."""
 
 
-def is_held(lock: Lock) -> bool:
-    """Whether some thread holds a lock just now; it is not taken to find out."""
-    look = getattr(lock, "locked", None)  # Python 3.14 asks; before, a lock only says so where it is printed
-    return look() if look is not None else not repr(lock).startswith("<unlocked")
+def unless_held(lock: Any, work: Callable[[], T]) -> T | None:
+    """What ``work`` gives while the lock is held; ``None`` where another thread holds it: nobody waits.
+
+    What is asked at the end is not what was remembered: a Ctrl-C may strike when the lock is taken and before that is known.
+    """
+    if lock._is_owned():
+        return work()
+    try:
+        return work() if lock.acquire(blocking=False) else None
+    finally:
+        if lock._is_owned():
+            lock.release()
 
 
 # fmt: off

@@ -107,6 +107,11 @@ class CompletionQueue:
         else:
             self._pool.submit(run, self._catching, work)
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing was ever queued: nobody need wait for a handler, then."""
+        return self._pool is None
+
     def _remember(self) -> None:
         self._thread = threading.get_ident()
 
@@ -163,7 +168,7 @@ class Queued:
         if wait:
             self._wait()
         if self.handler is not None or self.outputs:
-            queue.finish(self._complete, wait or (soon and self.handler is None))
+            queue.finish(self._complete, wait or (soon and self.handler is None and queue.is_unused))
         return True
 
     def _wait(self) -> None:

@@ -28,7 +28,6 @@ from mlc_torch.running.completion import (
     deliver,
     fill,
 )
-from mlc_torch.running.live_results import keep_what_handlers_read
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.state import Runs
 from mlc_torch.running.users import Users
@@ -90,13 +89,6 @@ Done = tuple[TensorState | None, Clock | None] | Queued | None
 for a device; or nothing."""
 
 
-def come(graph: Traveller) -> None:
-    """A thread uses the graph, from now on."""
-    graph._users.add()
-    if len(graph._gate.threads) > 1:
-        graph._lock.holding(keep_what_handlers_read, graph)
-
-
 def travel(graph: Traveller, request: Request, work: Work) -> bool:
     """Run ``work`` under the graph's lock, then the handler. A refusal reaches the handler and then the door."""
     failures, threads, lock = graph._gate
@@ -106,7 +98,7 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     if get_ident() not in threads:
         if handler is not None:
             check_handler(handler)  # a thread's first one, before anything runs
-        come(graph)
+        graph._users.add()
     try:
         # On one line, so that nothing can come between the work and letting go of the locks.
         if lock is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 
 
@@ -17,9 +16,10 @@ class Users:
 
     def add(self) -> None:
         """The thread that calls this uses the graph."""
+        threading.current_thread()  # makes one known that Python did not start
         self.threads.add(threading.get_ident())
 
     def are_several(self) -> bool:
         """Whether another thread may run the graph before a handler has read its result. Threads that ended do not count."""
-        self.threads &= sys._current_frames().keys()
+        self.threads &= {thread.ident for thread in threading.enumerate()}
         return len(self.threads) > 1

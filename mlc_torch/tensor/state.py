@@ -56,7 +56,6 @@ class TensorState:
         "device",
         "dtype",
         "gradient_of",
-        "held",
         "host",
         "is_frozen",
         "label",
@@ -87,8 +86,6 @@ class TensorState:
         self.version = 0
         self.is_frozen = False
         """Whether it is the value of one run, kept for its handler: no graph knows it."""
-        self.held: Any = None
-        """What one thread sees in place of ``value``, and until when (``held.py``)."""
         self.why_empty: str | None = None
         """Why nothing can be read of it now, where that needs saying."""
         self._handle: weakref.ref[MLCObject] | None = None
@@ -226,7 +223,7 @@ class TensorState:
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
         made.host, made.value, made.snapshot = None, value, None
-        made._handle, made._views, made._watchers, made.is_frozen, made.held = None, [], [], True, None
+        made._handle, made._views, made._watchers, made.is_frozen = None, [], [], True
         return made
 
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
