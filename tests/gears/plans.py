@@ -16,6 +16,17 @@ from mlc_torch.running.planner import PlanRequest, make_plan
 from tests.layers.records import Record, tensor
 
 
+class Formula(torch.nn.Module):
+    """Any function of one tensor, for a TorchLayer."""
+
+    def __init__(self, compute) -> None:
+        super().__init__()
+        self.compute = compute
+
+    def forward(self, x):
+        return self.compute(x)
+
+
 @dataclass
 class Case:
     """One record as a plan of one step that differentiates by everything it can."""

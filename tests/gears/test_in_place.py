@@ -21,6 +21,7 @@ from mlc_torch import (
 )
 from mlc_torch.engine import rewrite
 from mlc_torch.interop import TorchLayer
+from tests.gears.plans import Formula
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
 
 ROWS, INPUTS, HIDDEN = 4, 6, 5
@@ -177,15 +178,6 @@ def _view_written(x):
     h = (x + x).view(ROWS * INPUTS)
     a = h.view(ROWS, INPUTS).add_(1)
     return torch.sigmoid(a) * h.view(ROWS, INPUTS)
-
-
-class Formula(torch.nn.Module):
-    def __init__(self, compute) -> None:
-        super().__init__()
-        self.compute = compute
-
-    def forward(self, x):
-        return self.compute(x)
 
 
 @pytest.mark.parametrize("compute", [_slice_written, _view_written])

@@ -14,18 +14,10 @@ from mlc_torch.engine.trace import record
 from mlc_torch.interop import TorchLayer
 from mlc_torch.nodes.node import Node, infer
 from mlc_torch.running.planner import PlanRequest, make_plan
+from tests.gears.plans import Formula
 
 aten = torch.ops.aten
 CPU = torch.device("cpu")
-
-
-class Formula(torch.nn.Module):
-    def __init__(self, compute) -> None:
-        super().__init__()
-        self.compute = compute
-
-    def forward(self, x):
-        return self.compute(x)
 
 
 def plan_of(compute, dtype=MLCDataType.float32):
