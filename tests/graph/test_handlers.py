@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from mlc_torch import MLCExecutionOptions, MLCInferenceGraph, MLCRefusal, last_refusal, strict, unwrap
+from mlc_torch.running import completion
+from mlc_torch.running.completion import CompletionQueue, Queued
 from tests.graph.programs import array, cpu, data, on, regression, values
 
 Run = MLCExecutionOptions
@@ -264,3 +268,22 @@ def test_the_result_stays_readable_after_the_call():
     program.given["x"] = values(4, 6, seed=77)
     assert program.execute() and not np.array_equal(array(held), then)
     assert held.device.torch_device.type == cpu().torch_device.type
+
+
+def test_buffers_that_are_filled_soon_do_not_wait_for_older_handlers(monkeypatch):
+    """On a GPU: a handler may wait for the very thread whose call would wait for it."""
+    monkeypatch.setattr(completion, "wait_for", lambda device: None)
+    queue, goes_on = CompletionQueue(), threading.Event()
+
+    def filling(out):
+        cell = SimpleNamespace(value=torch.ones(2))
+        return Queued(torch.device("cpu"), None, [(cell, torch.from_numpy(out))], None, None, lambda value: None)
+
+    first, second = np.zeros(2, np.float32), np.zeros(2, np.float32)
+    assert filling(first).finish(queue, wait=False, soon=True)
+    assert first.all()  # nothing was queued before
+    queue.finish(lambda: goes_on.wait(60), wait=False)
+    assert filling(second).finish(queue, wait=False, soon=True)
+    assert not second.any()
+    goes_on.set()
+    assert queue.drain() == [] and second.all()
