@@ -243,7 +243,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1."""
 
-KERNELS_WITH_VECTOR_CODE: tuple[KernelRule, ...] = (
+KERNELS_WITH_AVX512 = (
     KernelRule(
         aten.gelu.default,
         _in_pieces("tanh", least=2**15, most=2**16),
@@ -259,7 +259,12 @@ KERNELS_WITH_VECTOR_CODE: tuple[KernelRule, ...] = (
         ".29 and .35: left. The exact form is torch's own everywhere (.48, 1.5).",
     ),
 )
-"""x86. Everywhere else torch's own choices stand."""
+"""x86, where it was measured. With other vector code torch's own choices stand."""
+
+
+@functools.cache
+def has_avx512() -> bool:
+    return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> list[fx.Node]:
@@ -267,12 +272,13 @@ def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> list[fx.No
 
     Gives the nodes in their order, with those that the rules put in.
     """
-    if device.type != "cpu":
+    vectors = has_vector_code()
+    if device.type != "cpu" or (vectors and not has_avx512()):
         return list(nodes)
     rules: dict[Any, list[KernelRule]] = {}
-    for rule in KERNELS_WITH_VECTOR_CODE if has_vector_code() else KERNELS_WITHOUT_VECTOR_CODE:
+    for rule in KERNELS_WITH_AVX512 if vectors else KERNELS_WITHOUT_VECTOR_CODE:
         rules.setdefault(rule.operation, []).append(rule)
-    before = {} if has_vector_code() else _share_sources(nodes)
+    before = {} if vectors else _share_sources(nodes)
     for node in nodes:
         for rule in rules.get(node.target, ()):
             found = rule.replace(node)

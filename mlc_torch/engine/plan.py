@@ -134,9 +134,8 @@ class Plan:
         return sum(self._work_of(step) for step in self.steps)
 
     def _work_of(self, step: Step) -> int:
-        read = sum(p.numel() for p in step.module.parameters()) + sum(
-            math.prod(self.cells[s].shape) for s in step.sources
-        )
+        read = sum(t.numel() for t in (*step.module.parameters(), *step.module.buffers()))
+        read += sum(math.prod(self.cells[slot].shape) for slot in step.sources)
         shapes = [self.cells[slot].shape for slot in step.results]
         return read * max(math.prod(shape) // max((1, *shape[1:2])) for shape in shapes)
 

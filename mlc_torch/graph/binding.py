@@ -56,7 +56,7 @@ def bind(
         fits = view is not None or ((data._element, cell.dtype) in FITTING and data._shape in (None, cell.shape))
         if batch or not fits or data._length < cell.nbytes:
             needed_bytes(name, cell, data, batch)
-        if batch == cell.shape[0]:
+        if batch and batch == cell.shape[0]:
             batch = 0  # the whole tensor
         writes.append((cell, data, batch, is_kept, view))
     try:

@@ -36,6 +36,7 @@ ROWS, HIDDEN = 32, 768
 def pretend(monkeypatch, vector_code: bool, threads: int = 1) -> None:
     """As if torch was built so, and had so many threads."""
     test_kernels.pretend(monkeypatch, vector_code)
+    monkeypatch.setattr(kernels, "has_avx512", lambda: vector_code)
     monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: threads)
 
 
@@ -174,7 +175,7 @@ def test_where_the_gradient_is_ours(monkeypatch, given, threads, want):
         (("tanh", (16, 64, 512), None, torch.bfloat16), 1, None, None),
     ],
 )
-def test_where_it_is_ours_with_vector_code(monkeypatch, given, threads, forward, backward):
+def test_where_it_is_ours_with_avx512(monkeypatch, given, threads, forward, backward):
     pretend(monkeypatch, True, threads)
     for operation, ours, count in (
         (aten.gelu.default, gelu_in_pieces, forward),
@@ -184,6 +185,14 @@ def test_where_it_is_ours_with_vector_code(monkeypatch, given, threads, forward,
         choose_kernels([asked], torch.device("cpu"))
         assert asked.target is (operation if count is None else ours)
         assert count is None or asked.args[-1] == count
+
+
+def test_with_other_vector_code_it_is_torch_s(monkeypatch):
+    pretend(monkeypatch, True)
+    monkeypatch.setattr(kernels, "has_avx512", lambda: False)
+    asked = node(aten.gelu.default, "tanh", (16, 64, 512))
+    choose_kernels([asked], torch.device("cpu"))
+    assert asked.target is aten.gelu.default
 
 
 def test_one_that_lies_another_way_than_its_gradient_stays(monkeypatch):
@@ -266,7 +275,7 @@ def test_a_forward_pass_that_a_rule_names(monkeypatch, looked_at, read):
     """With vector code too; in the memory of its source, unless the program reads that."""
     pretend(monkeypatch, True)
     rule = KernelRule(aten.gelu.default, kernels._in_pieces("tanh", least=ROWS * HIDDEN, most=1 << 12), "a test")
-    monkeypatch.setattr(kernels, "KERNELS_WITH_VECTOR_CODE", (rule,))
+    monkeypatch.setattr(kernels, "KERNELS_WITH_AVX512", (rule,))
     graph, x = MLCGraph(), placeholder(ROWS, 6)
     layer = dense(6, HIDDEN)
     before = graph.node(layer, source=x)

@@ -122,7 +122,7 @@ def test_layouts(monkeypatch, module, x86, arm):
 
 
 def test_every_rule_says_how_it_is_known():
-    by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE
+    by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
     tables = layouts.CONVOLUTION_LAYOUTS, kernels.PRODUCTS_BY_ACL, *by_vectors
     assert all(rule.evidence for table in tables for rule in table)
 
