@@ -1,8 +1,10 @@
-"""GELU and its gradient, written with operations that torch computes fast where its own kernels are slow.
+"""GELU and its slope, written with operations that torch computes fast where its own kernels are slow.
 
 GELU is x·s(x). Its form "none" has s = Φ(x), the normal distribution's; its form "tanh" s = ½(1 + tanh u) = σ(2u), with
-u = √(2/π)·(x + 0.044715·x³). Below, s is the share of x, and s + x·s′ is the slope. The data is gone through in pieces: working
-memory is no larger than one, and a small piece stays in the processor's cache from one operation to the next.
+u = √(2/π)·(x + 0.044715·x³). Below, s is the share of x, and s + x·s′ is the slope. Where a gradient is to follow, the slope is
+made together with GELU, from the same share, and kept in place of x: the gradient is a product then, and no more memory is
+kept. The data is gone through in pieces: working memory is no larger than one, and a small piece stays in the processor's
+cache from one operation to the next.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ class _Form(Protocol):
     def share(self, x: Tensor, made: Tensor) -> None:
         """Write the share of ``x`` into ``made``."""
 
-    def slope(self, x: Tensor, made: Tensor, spare: Tensor) -> None:
-        """Turn the share into the slope."""
+    def slope(self, x: Tensor, share: Tensor, spare: Tensor, made: Tensor) -> None:
+        """Write the slope into ``made``, which may be ``x`` or ``share``."""
 
 
 class _BySigmoid:
@@ -40,10 +42,10 @@ class _BySigmoid:
         torch.addcmul(self._twice, x, x, value=TWICE * CUBE, out=made)
         made.mul_(x).sigmoid_()
 
-    def slope(self, x: Tensor, made: Tensor, spare: Tensor) -> None:
+    def slope(self, x: Tensor, share: Tensor, spare: Tensor, made: Tensor) -> None:
         torch.addcmul(self._twice, x, x, value=3 * TWICE * CUBE, out=spare)
-        _sigmoid_backward(spare, made, grad_input=spare)  # 0 for large x, before x³ can overflow
-        made.addcmul_(spare, x)
+        _sigmoid_backward(spare, share, grad_input=spare)  # 0 for large x, before x³ can overflow
+        torch.addcmul(share, spare, x, out=made)
 
 
 class _ByErf:
@@ -55,16 +57,16 @@ class _ByErf:
         made.erf_()
         torch.add(self._half, made, alpha=0.5, out=made)
 
-    def slope(self, x: Tensor, made: Tensor, spare: Tensor) -> None:
+    def slope(self, x: Tensor, share: Tensor, spare: Tensor, made: Tensor) -> None:
         torch.addcmul(self._zero, x, x, value=-0.5, out=spare)
-        made.addcmul_(spare.exp_(), x, value=1 / math.sqrt(2 * math.pi))
+        torch.addcmul(share, spare.exp_(), x, value=1 / math.sqrt(2 * math.pi), out=made)
 
 
 _FORMS: dict[str, type[_Form]] = {"tanh": _BySigmoid, "none": _ByErf}
 
 
 def gelu_in_pieces(x: Tensor, count: int) -> Tensor:
-    """GELU, in its form "tanh", of a contiguous tensor of 32-bit numbers, in so many pieces."""
+    """GELU, in its form "tanh", of 32-bit numbers that lie one behind the other, in so many pieces."""
     form, made = _BySigmoid(), torch.empty_like(x)
     for part, share in _pieces(count, 0, x, made):
         form.share(part, share)
@@ -81,23 +83,29 @@ def gelu_in_pieces_(x: Tensor, count: int) -> Tensor:
     return x
 
 
-def gelu_gradient_in_pieces(
-    grad: Tensor, x: Tensor, approximate: str, count: int, *, grad_input: Tensor | None = None
-) -> Tensor:
-    """The gradient by ``x``, in memory of its own, or where ``grad_input`` is given, which is ``grad``, in that."""
-    form = _FORMS[approximate]()
-    if grad_input is not None:
-        for given, part, slope, spare in _pieces(count, 2, grad, x):
-            form.share(part, slope)
-            form.slope(part, slope, spare)
-            given.mul_(slope)
-        return grad
-    made = torch.empty_like(x)
-    for given, part, slope, spare in _pieces(count, 1, grad, x, made):
-        form.share(part, slope)
-        form.slope(part, slope, spare)
-        slope.mul_(given)
-    return made
+def gelu_with_slope(x: Tensor, approximate: str, count: int) -> tuple[Tensor, Tensor]:
+    """GELU and its slope, each in memory of its own."""
+    form, made, slope = _FORMS[approximate](), torch.empty_like(x), torch.empty_like(x)
+    for part, value, share, spare in _pieces(count, 1, x, made, slope):
+        form.share(part, share)
+        torch.mul(part, share, out=value)
+        form.slope(part, share, spare, share)
+    return made, slope
+
+
+def gelu_with_slope_(x: Tensor, approximate: str, count: int) -> tuple[Tensor, Tensor]:
+    """The same with the slope in the memory of ``x``."""
+    form, made = _FORMS[approximate](), torch.empty_like(x)
+    for part, value, share, spare in _pieces(count, 2, x, made):
+        form.share(part, share)
+        torch.mul(part, share, out=value)
+        form.slope(part, share, spare, part)
+    return made, x
+
+
+def gelu_gradient_by_slope(grad: Tensor, slope: Tensor, *, grad_input: Tensor | None = None) -> Tensor:
+    """The gradient, in memory of its own, or where ``grad_input`` is given, which is ``grad``, in that."""
+    return torch.mul(grad, slope, out=grad_input)
 
 
 def _pieces(count: int, more: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
@@ -105,7 +113,8 @@ def _pieces(count: int, more: int, *tensors: Tensor) -> Iterator[tuple[Tensor, .
     if count == 1:
         yield *tensors, *(torch.empty_like(tensors[0]) for _ in range(more))
         return
-    parts = [t.view(-1).chunk(count) for t in tensors]  # of one size, but for a smaller one at the end
+    # As the elements lie in memory; pieces of one size, but for a smaller one at the end.
+    parts = [t.as_strided((t.numel(),), (1,)).chunk(count) for t in tensors]
     memory = [torch.empty_like(parts[0][0]) for _ in range(more)]
     for part in zip(*parts, strict=True):
         length = len(part[0])

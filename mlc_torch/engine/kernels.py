@@ -8,19 +8,19 @@ it is known. How images are laid out for these kernels is in ``layouts.py``.
 from __future__ import annotations
 
 import functools
-import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
 from mlc_torch.engine.depthwise import is_depthwise
-from mlc_torch.engine.gelu import gelu_gradient_in_pieces, gelu_in_pieces
+from mlc_torch.engine.gelu_rules import by_slope, in_pieces
 from mlc_torch.engine.layouts import has_vector_code
 from mlc_torch.engine.replacements import (
+    Replacement,
     by_column,
     convolution_backward,
     convolution_of_one_channel,
@@ -28,6 +28,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
+from mlc_torch.engine.trace import Recording
 
 aten = torch.ops.aten
 
@@ -108,10 +109,6 @@ def threads_of_acl() -> int:
     return int(given) if given.isdecimal() else os.cpu_count() or 1
 
 
-Replacement = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function, and what it is called with."""
-
-
 @dataclass(frozen=True)
 class KernelRule:
     """An operation, when something else runs in its place, and how that is known."""
@@ -168,43 +165,6 @@ def _one_channel(node: fx.Node) -> Replacement | None:
     return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
 
 
-_GRAIN = 2**15
-"""Fewer elements torch does not share out between threads."""
-
-
-def _in_pieces(form: str, least: int, most: int, up_to: int | None = None) -> Callable[[fx.Node], Replacement | None]:
-    """GELU or its gradient in our way, from so many elements a thread on, in pieces of at most so many a thread.
-
-    ``up_to``: with so many threads at most.
-
-    Two pieces are all the memory that a gradient in place needs, and a piece is at most half if that still gives every thread
-    its grain: no more than torch takes for a gradient in memory of its own, or 256 KiB a thread.
-    """
-
-    def replace(node: fx.Node) -> Replacement | None:
-        elements, threads = math.prod(node.meta["lies"][0]), torch.get_num_threads()
-        fits = all(_lies_densely(n) for n in (node, *node.all_input_nodes))
-        if node.kwargs.get("approximate", "none") != form or elements < least * threads or not fits:
-            return None
-        if up_to is not None and threads > up_to:
-            return None
-        piece = min(max(elements // 2, _GRAIN * threads), most * threads)
-        count = -(-elements // piece)
-        if node.target is aten.gelu.default:
-            return gelu_in_pieces, (*node.args, count)
-        return gelu_gradient_in_pieces, (*node.args, form, count)
-
-    return replace
-
-
-def _lies_densely(node: fx.Node) -> bool:
-    """Whether a value is of 32-bit numbers, one behind the other in the order of the dimensions."""
-    shape, strides, dtype = node.meta["lies"]
-    behind = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    in_order = all(size == 1 or step == want for size, step, want in zip(shape, strides, behind, strict=True))
-    return dtype == torch.float32 and in_order
-
-
 KERNELS_WITHOUT_VECTOR_CODE = (
     KernelRule(aten.addmm.default, _product, "PRODUCTS_BY_ACL"),
     KernelRule(aten.mm.default, _product, "PRODUCTS_BY_ACL"),
@@ -227,18 +187,17 @@ KERNELS_WITHOUT_VECTOR_CODE = (
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("tanh", least=2**14, most=2**18),
-        "Milliseconds, torch's and so, one thread: 16,384 elements .21 and .16, 131,072 1.6 and 1.0, 524,288 6.4 and 3.4, 16 "
-        "million 204 and 108; two threads 32,768 .41 and .27, .82 and .63, 3.2 and 1.9, 102 and 58. (8,192: no difference.) "
-        "This processor's large third cache makes calls dearer than memory: 524,288 elements take 3.2 in one piece, 4.2 in "
-        "16. torch's forward pass, 1.9, is not to be had for less: the sigmoid alone takes 1.8.",
+        by_slope("tanh", least=2**13, most=2**18),
+        "Milliseconds with the forward pass, torch's and so, one thread: 8,192 elements .18 and .13, 65,536 1.1 and .65, "
+        "524,288 8.3 and 3.6, 16 million 261 and 114; two threads 16,384 .30 and .18, .58 and .31, 4.2 and 2.0, 132 and 61. "
+        "This processor's large third cache makes calls dearer than memory: 524,288 elements take 3.6 in two pieces, 4.6 in "
+        "16. Alone, torch's forward pass, 1.9, is not to be had for less: the sigmoid takes 1.8.",
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("none", least=2**13, most=2**18),
-        "The same for the exact form: 8,192 elements .30 and .15, 131,072 4.0 and 1.4, 524,288 15.6 and 4.8, 16 million 494 "
-        "and 150; two threads 16,384 .33 and .18, 2.2 and .85, 8.7 and 2.6, 249 and 76. The forward pass takes torch 1.4, "
-        "its error function alone 1.5.",
+        by_slope("none", least=2**13, most=2**18),
+        "The same for the exact form: 8,192 elements .36 and .15, 65,536 2.2 and .79, 524,288 17 and 4.9, 16 million 535 and "
+        "155; two threads 16,384 .40 and .19, 1.3 and .41, 9.4 and 2.7, 294 and 80.",
     ),
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1."""
@@ -246,7 +205,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 KERNELS_WITH_AVX512 = (
     KernelRule(
         aten.gelu.default,
-        _in_pieces("tanh", least=2**15, most=2**16),
+        in_pieces("tanh", least=2**15, most=2**16),
         "torch 2.11, AVX-512; milliseconds, torch's and so: one thread 65,536 elements .15 and .07, 524,288 1.3 and .70, 16 "
         "million 52 and 35; two threads .11 and .06, .75 and .45, 28 and 19; eight threads 524,288 elements .27 and .21, 16 "
         "million 8.4 and 8.9, and 65,536 .04 and .06, where it is left. (Inside of torch's kernel the hyperbolic tangent is "
@@ -254,9 +213,12 @@ KERNELS_WITH_AVX512 = (
     ),
     KernelRule(
         aten.gelu_backward.default,
-        _in_pieces("tanh", least=2**15, most=2**16, up_to=1),
-        "The same, one thread: 524,288 elements 1.31 and 1.07, 16 million 53 and 52. With two threads .71 and .68, with eight "
-        ".29 and .35: left. The exact form is torch's own everywhere (.48, 1.5).",
+        by_slope("tanh", least=2**13, most=2**16, up_to=4),
+        "The same, both passes, torch's, the forward pass so and the gradient from its source in pieces, and so: one thread "
+        "8,192 elements .06, .07 and .05, 65,536 .42, .34 and .23, 524,288 4.3, 3.1 and 2.5; two threads 16,384 .08, .06 and "
+        ".04, 65,536 .17, .11 and .08, 524,288 2.2, 1.4 and 1.1; four threads 65,536 .17, .16 and .11, 524,288 1.3, 1.2 and "
+        "1.0; eight threads 524,288 .77, 1.0 and .89: left. The exact form is torch's own everywhere (one thread, 131,072 "
+        "elements .18 and .33 so).",
     ),
 )
 """x86, where it was measured. With other vector code torch's own choices stand."""
@@ -267,29 +229,31 @@ def has_avx512() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def choose_kernels(nodes: Sequence[fx.Node], device: torch.device) -> list[fx.Node]:
-    """Point recorded operations to what the rules name; the first rule of an operation that applies counts.
-
-    Gives the nodes in their order, with those that the rules put in.
-    """
+def choose_kernels(recording: Recording, device: torch.device) -> Recording:
+    """Point recorded operations to what the rules name; the first rule of an operation that applies counts."""
     vectors = has_vector_code()
     if device.type != "cpu" or (vectors and not has_avx512()):
-        return list(nodes)
+        return recording
     rules: dict[Any, list[KernelRule]] = {}
     for rule in KERNELS_WITH_AVX512 if vectors else KERNELS_WITHOUT_VECTOR_CODE:
         rules.setdefault(rule.operation, []).append(rule)
-    before = {} if vectors else _share_sources(nodes)
-    for node in nodes:
-        for rule in rules.get(node.target, ()):
-            found = rule.replace(node)
-            if found is not None:
-                (node.target, node.args), node.kwargs = found, {}
-                break
-    return [n for node in nodes for n in (*before.get(node, ()), node)]
+    for phase in (recording.backward, recording.forward):  # a gradient's rule may change the operation it belongs to
+        if not vectors:
+            _share_sources(phase)
+        for node in phase:
+            for rule in rules.get(node.target, ()):
+                found = rule.replace(node)
+                if found is not None:
+                    (node.target, node.args), node.kwargs = found, {}
+                    break
+    # What was put in belongs to the phase of the node that it stands before.
+    calls = [n for n in recording.graph.nodes if n.op in ("call_function", "get_attr")]
+    end = calls.index(recording.forward[-1]) + 1 if recording.forward else 0
+    return replace(recording, forward=calls[:end], backward=calls[end:])
 
 
-def _share_sources(nodes: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
-    """Lay the source of several products out by column, once for all. Gives the nodes made, by what they stand before.
+def _share_sources(nodes: Sequence[fx.Node]) -> None:
+    """Lay the source of several products out by column, once for all.
 
     Neoverse-N1, one thread, three products of the same rows, microseconds as their own rules say and so: 16 rows of 32 by
     32 66 and 48, 64 rows of 128 by 128 323 and 265, 256 rows of 256 by 256 3630 and 3224; 1024 rows take longer.
@@ -298,7 +262,6 @@ def _share_sources(nodes: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
     for node in nodes:
         if node.target in (aten.addmm.default, aten.mm.default) and _is_by_transposed(node) and _goes_by_acl(node):
             by_source.setdefault(node.args[-2], []).append(node)
-    made: dict[fx.Node, list[fx.Node]] = {}
     for source, products in by_source.items():
         *_, (rows, depth), _ = products[0].meta["shapes"]
         if len(products) > 1 and rows < 1024 and rows * depth <= _CHEAP * len(products):
@@ -306,8 +269,6 @@ def _share_sources(nodes: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
                 laid_out = source.graph.call_function(by_column, (source,))
             for node in products:
                 node.replace_input_with(source, laid_out)
-            made[products[0]] = [laid_out]
-    return made
 
 
 def _goes_by_acl(node: fx.Node) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,8 +39,7 @@ class Planned:
         self.sends = exchange is not None and mode.differentiates
         """Whether its gradient phase sends the gradients on their way to other processes."""
         recording = record(plan, feeds, constants, injected, mode)
-        forward, backward = (choose_kernels(n, plan.device) for n in (recording.forward, recording.backward))
-        chosen = replace(recording, forward=forward, backward=backward)
+        chosen = choose_kernels(recording, plan.device)
         self._split(self._arranged(simplify(chosen, plan.device)))
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from mlc_torch.engine.depthwise import depthwise_gradients
 from mlc_torch.torch_private import own_conv_backward, own_conv_forward
+
+Replacement = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function, and what it is called with."""
 
 
 def product_with_transposed_weight(

@@ -1,0 +1,85 @@
+"""What the rules of ``kernels`` put in the place of torch's GELU and of its gradient."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from mlc_torch.engine.gelu import gelu_gradient_by_slope, gelu_in_pieces, gelu_with_slope
+from mlc_torch.engine.replacements import Replacement
+
+aten = torch.ops.aten
+
+_GRAIN = 2**15
+"""Fewer elements torch does not share out between threads."""
+
+
+def in_pieces(form: str, least: int, most: int) -> Callable[[fx.Node], Replacement | None]:
+    """GELU in our way, from so many elements a thread on, in pieces of at most so many a thread."""
+
+    def replace(node: fx.Node) -> Replacement | None:
+        count = _pieces(form, least, most, node, *node.all_input_nodes)
+        return None if count is None else (gelu_in_pieces, (*node.args, count))
+
+    return replace
+
+
+def by_slope(form: str, least: int, most: int, up_to: int | None = None) -> Callable[[fx.Node], Replacement | None]:
+    """A gradient as a product with the slope, which the forward pass keeps in place of the source.
+
+    ``up_to``: with so many threads at most.
+    """
+
+    def replace(node: fx.Node) -> Replacement | None:
+        given: Any = node.args
+        grad, x = given
+        ahead = next((n for n in x.users if n.target is aten.gelu.default and n.kwargs == node.kwargs), None)
+        if ahead is None or (up_to is not None and torch.get_num_threads() > up_to):
+            return None
+        count = _pieces(form, least, most, node, grad, x, ahead)
+        if count is None:
+            return None
+        with node.graph.inserting_before(ahead):
+            both = node.graph.call_function(gelu_with_slope, (x, form, count))
+            slope = node.graph.call_function(operator.getitem, (both, 1))
+        both.meta["lies"] = slope.meta["lies"] = ahead.meta["lies"]
+        ahead.target, ahead.args, ahead.kwargs = operator.getitem, (both, 0), {}
+        return gelu_gradient_by_slope, (grad, slope)
+
+    return replace
+
+
+def _pieces(form: str, least: int, most: int, *nodes: fx.Node) -> int | None:
+    """Into how many pieces the first node's work is divided; ``None`` where it is left to torch.
+
+    Two pieces are all the memory that a slope in place needs, and a piece is at most half if that still gives every thread
+    its grain: no more than the result takes, or 256 KiB a thread.
+    """
+    elements, threads = math.prod(nodes[0].meta["lies"][0]), torch.get_num_threads()
+    if nodes[0].kwargs.get("approximate", "none") != form or elements < least * threads:
+        return None
+    if len({_lies(node) for node in nodes}) > 1 or not _is_dense(*_lies(nodes[0])):
+        return None
+    piece = min(max(elements // 2, _GRAIN * threads), most * threads)
+    return -(-elements // piece)
+
+
+def _lies(node: fx.Node) -> tuple[tuple[tuple[int, int], ...], torch.dtype]:
+    """A value's sizes of more than one, each with its stride, and the type of its elements."""
+    shape, strides, dtype = node.meta["lies"]
+    return tuple((size, step) for size, step in zip(shape, strides, strict=True) if size != 1), dtype
+
+
+def _is_dense(dimensions: Sequence[tuple[int, int]], dtype: torch.dtype) -> bool:
+    """Whether a value is of 32-bit numbers, one behind the other, in whatever order of the dimensions."""
+    length = 1
+    for size, step in sorted(dimensions, key=operator.itemgetter(1)):
+        if step != length:
+            return False
+        length *= size
+    return dtype == torch.float32
