@@ -66,6 +66,18 @@ def depthwise_backward(
     return [_laid_out(g, s) for g, s in zip(found, strides, strict=True)]
 
 
+def depthwise_backward_contiguous(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: Any, padding: Any, dilation: Any,
+    mask: Sequence[bool], strides: Any,
+) -> list[torch.Tensor | None]:  # fmt: skip
+    """The same by torch's own kernel, over contiguous images."""
+    grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
+    found = torch.ops.aten.convolution_backward.default(
+        grad, x, weight, [len(weight)], stride, padding, dilation, False, [0, 0], len(weight), mask
+    )
+    return [_laid_out(g, s) for g, s in zip(found, strides, strict=True)]
+
+
 def _laid_out(tensor: torch.Tensor | None, strides: tuple[int, ...] | None) -> Any:
     """Later operations were recorded for these strides."""
     if tensor is None or strides is None or tensor.stride() == strides:

@@ -26,6 +26,7 @@ from mlc_torch.engine.replacements import (
     convolution_backward,
     convolution_of_one_channel,
     depthwise_backward,
+    depthwise_backward_contiguous,
     product_with_transposed_source,
     product_with_transposed_weight,
 )
@@ -294,7 +295,8 @@ def add_into_slice(total: torch.Tensor, part: torch.Tensor, slices: Slices) -> t
 _MAKE_MEMORY = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
-        *(convolution_backward, depthwise_backward, zeros_around, add_into_slice, aten.add_.Tensor),
+        *(convolution_backward, depthwise_backward, depthwise_backward_contiguous),
+        *(zeros_around, add_into_slice, aten.add_.Tensor),
         *(gelu_in_pieces, gelu_with_slope),
         *_IN_PLACE.values(),
         *_GRADIENT_IN_PLACE.values(),

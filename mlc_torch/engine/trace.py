@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.layouts import before_pooling, convolve, holds_convolutions
+from mlc_torch.engine.layouts import before_pooling, convolve, holds_convolutions, with_gradient_like_it
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -149,8 +149,10 @@ def functional(
             for name, tensor in held.items()
             if tensor is not None
         }
-        if arranged and holds_convolutions(step.module):
-            return convolve(step.module, own, sources, step in pooled)
+        if arranged:
+            sources = [with_gradient_like_it(s) for s in sources]
+            if holds_convolutions(step.module):
+                return convolve(step.module, own, sources, step in pooled)
         # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
         # two places twice, and leave the stand-in behind.
         return functional_call(step.module, own, tuple(sources), tie_weights=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors, copy_all, foreach
+from mlc_torch.torch_private import Tensors, copy_all, foreach, fused_adam_
 
 
 class MLCRMSPropOptimizer(MLCOptimizer):
@@ -39,20 +39,35 @@ class MLCRMSPropOptimizer(MLCOptimizer):
         return ["square", *(["average"] if self._isCentered else []), *(["step"] if self._momentumScale else [])]
 
     def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
-        if self._weight_decay:
-            grads = foreach("add", grads, params, alpha=self._weight_decay)
+        alpha, lr, decay = self._alpha, numbers["lr"], self._weight_decay
+        if not self._isCentered and not self._momentumScale:
+            # Adam's step, with a mean of the gradients that is the gradient itself: its memory need only be finite.
+            means = foreach("mul", grads, 0.0)
+            fused_adam_(
+                params,
+                grads,
+                means,
+                states[0],
+                [],
+                lr=lr,
+                beta1=0.0,
+                beta2=alpha,
+                eps=self._epsilon,
+                weight_decay=decay,
+            )
+            return
+        if decay:
+            grads = foreach("add", grads, params, alpha=decay)
         # New values first, then all of them into place by one operation: whatever stops this, nothing is half updated.
-        square = foreach(
-            "add", foreach("mul", states[0], self._alpha), foreach("mul", grads, grads), alpha=1 - self._alpha
-        )
+        square = foreach("addcmul", foreach("mul", states[0], alpha), grads, grads, value=1 - alpha)
         spread, made = square, [square]
         if self._isCentered:
-            average = foreach("add", foreach("mul", states[1], self._alpha), grads, alpha=1 - self._alpha)
+            average = foreach("lerp", states[1], grads, 1 - alpha)
             # Rounding can take n - a² below zero, where the root does not exist.
-            spread = foreach("clamp_min", foreach("sub", square, foreach("mul", average, average)), 0.0)
+            spread = foreach("clamp_min", foreach("addcmul", square, average, average, value=-1), 0.0)
             made.append(average)
         steps = foreach("div", grads, foreach("add", foreach("sqrt", spread), self._epsilon))
-        steps = foreach("mul", steps, numbers["lr"])
+        steps = foreach("mul", steps, lr)
         if self._momentumScale:
             steps = foreach("sub", steps, foreach("mul", states[-1], self._momentumScale))
             made.append(foreach("neg", steps))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -36,9 +34,7 @@ from mlc_torch import (
     MLCTrainingGraph,
 )
 from mlc_torch.engine import kernels, layouts
-from mlc_torch.engine.depthwise import depthwise_gradients, is_depthwise
 from mlc_torch.engine.kernels import Product
-from mlc_torch.engine.layouts import Layout
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.replacements import product_with_transposed_source, product_with_transposed_weight
@@ -54,71 +50,6 @@ def pretend(monkeypatch, vector_code: bool) -> None:
     """As if torch was built with vector instructions for this processor, or without."""
     for module in (kernels, layouts):
         monkeypatch.setattr(module, "has_vector_code", lambda: vector_code)
-
-
-class Watching(TorchDispatchMode):
-    """Writes down for each convolution whether it has a stride, and whether its image or its weights have channels last."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[bool, bool]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten.convolution.default:
-            last = any(t.stride(1) == 1 and t.stride(3) == t.shape[1] > 1 for t in args[:2])
-            self.seen.append((max(args[3]) > 1, last))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("vector_code", [True, False])
-def test_no_strided_pointwise_convolution_meets_channels_last(monkeypatch, vector_code):
-    """The kernel that corrupts memory is not reached."""
-    pretend(monkeypatch, vector_code)
-    image = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last)
-    for stride, groups, padding in itertools.product((2, 3, (1, 2)), (1, 2, 8), (0, 1)):
-        module = nn.Conv2d(8, 16, 1, stride, padding, groups=groups)
-        with torch.no_grad(), Watching() as watching:
-            got = layouts.convolve(module, dict(module.named_parameters()), [image])
-        assert len(watching.seen) == 1 and not all(watching.seen[0])
-        want = F.conv2d(image.double(), module.weight.double(), module.bias.double(), stride, padding, 1, groups)
-        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
-
-
-def test_whatever_else_holds_convolutions_gets_contiguous_images():
-    image, given = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last), []
-
-    class Looking(nn.Conv2d):
-        def forward(self, x):
-            given.append(x.is_contiguous())
-            return super().forward(x)
-
-    for module in (Looking(8, 4, 1, 2), nn.Sequential(Looking(8, 4, 3))):
-        assert layouts.holds_convolutions(module)
-        layouts.convolve(module, dict(module.named_parameters()), [image])
-    assert given == [True, True]
-    assert not layouts.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
-
-
-@pytest.mark.parametrize(
-    ("module", "x86", "arm"),
-    [
-        (nn.Conv2d(8, 16, 3), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-        (nn.Conv2d(8, 16, 3, 2, 1), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-        (nn.Conv2d(8, 16, 1), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-        (nn.Conv2d(8, 16, 1, 2), Layout.SLICED, Layout.SLICED),
-        (nn.Conv2d(8, 16, 1, 2, 1), Layout.CONTIGUOUS, Layout.CONTIGUOUS),
-        (nn.Conv2d(8, 16, 1, 2, groups=2), Layout.CONTIGUOUS, Layout.CONTIGUOUS),
-        (nn.Conv2d(8, 16, 3, groups=2), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-        (nn.Conv2d(8, 8, 3, groups=8), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-        (nn.Conv2d(8, 16, 3, dilation=2), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-        (nn.Conv2d(8, 16, 5), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
-    ],
-    ids=lambda given: repr(given) if isinstance(given, nn.Module) else "",
-)
-def test_layouts(monkeypatch, module, x86, arm):
-    for vector_code, want in ((True, x86), (False, arm)):
-        pretend(monkeypatch, vector_code)
-        assert layouts.layout_of(module) is want
 
 
 def test_every_rule_says_how_it_is_known():
@@ -161,37 +92,6 @@ def test_products_are_products(way):
     x, weight, bias = torch.randn(13, 11), torch.randn(9, 11), torch.randn(9)
     torch.testing.assert_close(way(x, weight.t()), F.linear(x, weight))
     torch.testing.assert_close(way(x, weight.t(), bias), F.linear(x, weight, bias))
-
-
-@pytest.mark.parametrize("stride", [(1, 1), (2, 2), (1, 3)])
-@pytest.mark.parametrize("dilation", [(1, 1), (2, 1)])
-@pytest.mark.parametrize("padding", [(0, 0), (1, 1), (2, 0)])
-@pytest.mark.parametrize(("size", "kernel"), [((9, 8), (3, 3)), ((7, 10), (3, 2)), ((6, 6), (1, 5))])
-def test_depthwise_gradients_are_autograd_s(stride, dilation, padding, size, kernel):
-    x = torch.randn(2, 5, *size, dtype=torch.float64, requires_grad=True)
-    weight = torch.randn(5, 1, *kernel, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(5, dtype=torch.float64, requires_grad=True)
-    y = F.conv2d(x, weight, bias, stride, padding, dilation, 5)
-    grad = torch.randn_like(y)
-    how = (stride, padding, dilation, False, (0, 0), 5)
-    if not is_depthwise(grad.shape, x.shape, weight.shape, how):
-        assert any(d * (k - 1) < p for d, k, p in zip(dilation, kernel, padding, strict=True))
-        return
-    want = torch.autograd.grad(y, (x, weight, bias), grad)
-    got = depthwise_gradients(grad, x.detach(), weight.detach(), stride, padding, dilation, (True, True, True))
-    for mine, theirs in zip(got, want, strict=True):
-        torch.testing.assert_close(mine, theirs)
-    none = depthwise_gradients(grad, x.detach(), weight.detach(), stride, padding, dilation, (False, True, False))
-    assert none[0] is None and none[2] is None and torch.equal(none[1], got[1])
-
-
-@pytest.mark.parametrize(
-    ("x", "weight", "groups"),
-    [((2, 4, 5, 5), (8, 1, 3, 3), 4), ((2, 4, 5, 5), (4, 2, 3, 3), 2), ((2, 1, 5, 5), (1, 1, 3, 3), 1)],
-)
-def test_other_groups_are_not_depthwise(x, weight, groups):
-    grad = (2, weight[0], 3, 3)
-    assert not is_depthwise(grad, x, weight, ((1, 1), (0, 0), (1, 1), False, (0, 0), groups))
 
 
 class Counting(TorchDispatchMode):

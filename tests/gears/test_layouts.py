@@ -1,0 +1,155 @@
+"""How convolutions are laid out: the rules, and that a gradient lies as the image it belongs to."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mlc_torch import MLCActivationLayer, MLCConvolutionLayer, MLCGraph, MLCTrainingGraph
+from mlc_torch.engine import layouts
+from mlc_torch.engine.layouts import Layout
+from tests.gears.test_kernels import pretend
+from tests.graph.programs import array, conv, cpu, data, dense, loss, placeholder, sgd, values
+from tests.layers.records import tensor
+
+
+class Watching(TorchDispatchMode):
+    """Writes down for each convolution whether it has a stride, and whether its image or its weights have channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[bool, bool]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.convolution.default:
+            last = any(t.stride(1) == 1 and t.stride(3) == t.shape[1] > 1 for t in args[:2])
+            self.seen.append((max(args[3]) > 1, last))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("vector_code", [True, False])
+def test_no_strided_pointwise_convolution_meets_channels_last(monkeypatch, vector_code):
+    """The kernel that corrupts memory is not reached."""
+    pretend(monkeypatch, vector_code)
+    image = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last)
+    for stride, groups, padding in itertools.product((2, 3, (1, 2)), (1, 2, 8), (0, 1)):
+        module = nn.Conv2d(8, 16, 1, stride, padding, groups=groups)
+        with torch.no_grad(), Watching() as watching:
+            got = layouts.convolve(module, dict(module.named_parameters()), [image])
+        assert len(watching.seen) == 1 and not all(watching.seen[0])
+        want = F.conv2d(image.double(), module.weight.double(), module.bias.double(), stride, padding, 1, groups)
+        torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_whatever_else_holds_convolutions_gets_contiguous_images():
+    image, given = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last), []
+
+    class Looking(nn.Conv2d):
+        def forward(self, x):
+            given.append(x.is_contiguous())
+            return super().forward(x)
+
+    for module in (Looking(8, 4, 1, 2), nn.Sequential(Looking(8, 4, 3))):
+        assert layouts.holds_convolutions(module)
+        layouts.convolve(module, dict(module.named_parameters()), [image])
+    assert given == [True, True]
+    assert not layouts.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+
+
+@pytest.mark.parametrize(
+    ("module", "x86", "arm"),
+    [
+        (nn.Conv2d(8, 16, 3), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 3, 2, 1), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 1), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 1, 2), Layout.SLICED, Layout.SLICED),
+        (nn.Conv2d(8, 16, 1, 2, 1), Layout.CONTIGUOUS, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 16, 1, 2, groups=2), Layout.CONTIGUOUS, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 32, 3, groups=2), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 3, groups=2), Layout.CHANNELS_LAST, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 16, 3, groups=8), Layout.CHANNELS_LAST, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 8, 3, groups=8), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 3, dilation=2), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 5), Layout.CHANNELS_LAST, Layout.CHANNELS_LAST),
+    ],
+    ids=lambda given: repr(given) if isinstance(given, nn.Module) else "",
+)
+def test_layouts(monkeypatch, module, x86, arm):
+    for vector_code, want in ((True, x86), (False, arm)):
+        pretend(monkeypatch, vector_code)
+        assert layouts.layout_of(module, (8, module.in_channels, 9, 9)) is want
+
+
+@pytest.mark.parametrize(
+    ("module", "image", "threads", "want"),
+    [
+        (nn.Conv2d(8, 8, 1, groups=8), (8, 8, 9, 9), 1, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 8, 1, groups=8), (8, 8, 9, 9), 2, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 1, groups=8), (16, 8, 9, 9), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 1), (8, 8, 9, 9), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 3), (1, 8, 48, 48), 1, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 8, 3), (1, 8, 48, 48), 4, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 16, 3), (1, 8, 48, 48), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 3), (1, 8, 64, 64), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 3), (2, 8, 24, 24), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 8, 5), (1, 8, 24, 24), 1, Layout.CHANNELS_LAST),
+    ],
+)
+def test_layouts_where_torch_multiplies_by_itself(monkeypatch, module, image, threads, want):
+    monkeypatch.setattr(layouts.torch, "get_num_threads", lambda: threads)
+    for vector_code in (True, False):
+        pretend(monkeypatch, vector_code)
+        assert layouts.layout_of(module, image) is want
+
+
+class Apart(TorchDispatchMode):
+    """Counts gradients of an activation that lie another way than what the activation was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[bool] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket is torch.ops.aten.elu_backward:
+            self.seen.append(args[0].stride() != args[5].stride())
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_gradient_of_a_flattened_image_lies_as_the_image(monkeypatch):
+    """Two steps of a convolution, an ELU, and a dense layer over all of it; the weights against plain torch's of 64 bits."""
+    pretend(monkeypatch, True)
+    weights, bias = values(16, 3, 3, 3) * 0.2, values(16, seed=3)
+    graph, x, t = MLCGraph(), placeholder(2, 3, 6, 6), placeholder(2, 2)
+    layer = MLCConvolutionLayer(
+        weights=tensor(weights, [1, 3 * 16, 3, 3]), biases=tensor(bias, [1, 16, 1, 1]), descriptor=conv(3, 16)
+    )
+    image = graph.node(MLCActivationLayer.elu, source=graph.node(layer, source=x))
+    last = dense(16 * 36, 2, seed=5)
+    graph.node(last, source=graph.reshape(shape=[2, 576], source=image))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.001))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    given = {"inputsData": {"x": data(values(2, 3, 6, 6, seed=7))}, "lossLabelsData": {"t": data(values(2, 2, seed=9))}}
+    with Apart() as apart:
+        for _ in range(2):
+            assert training.execute(**given, lossLabelWeightsData=None, batchSize=2, options=[])
+    assert apart.seen == [False, False]
+
+    x64, t64, *trained = (
+        torch.from_numpy(v).double()
+        for v in (
+            *(values(2, 3, 6, 6, seed=7), values(2, 2, seed=9)),
+            *(weights, bias, values(2, 576, seed=5) * 0.5, values(2, seed=6)),
+        )
+    )
+    for _ in range(2):
+        w, b, v, c = (p.requires_grad_() for p in trained)
+        found = F.linear(F.elu(F.conv2d(x64, w, b, padding=1)).flatten(1), v, c)
+        gradients = torch.autograd.grad(F.mse_loss(found, t64), trained)
+        trained = [(p - 0.001 * g).detach() for p, g in zip(trained, gradients, strict=True)]
+    for got, want in zip((layer.weights, layer.biases, last.weights, last.biases), trained, strict=True):
+        torch.testing.assert_close(torch.from_numpy(array(got)).double().ravel(), want.ravel(), rtol=1e-5, atol=1e-6)
