@@ -229,7 +229,7 @@ def _functional_graph(
             for noise in {id(d.noise): d.noise for d in draws}.values():
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]
                 stack.enter_context(noise.fed(own_masks))
-            env = run_forward(plan, fed, constant, call=functional(stand_in, plan.device))
+            env = run_forward(plan, fed, constant, call=functional(stand_in, plan.device, {}))
         made = [*(env[slot] for slot in plan.readable), *moving]
         if not mode.differentiates:
             return made

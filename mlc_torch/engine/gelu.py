@@ -19,7 +19,9 @@ from torch import Tensor
 TWICE, CUBE = 2 * math.sqrt(2 / math.pi), 0.044715
 """2u is ``TWICE`` · (x + ``CUBE`` · x³)."""
 
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input._op
+aten = torch.ops.aten
+
+_sigmoid_backward = aten.sigmoid_backward.grad_input._op
 
 
 class _Form(Protocol):
@@ -83,6 +85,17 @@ def gelu_in_pieces_(x: Tensor, count: int) -> Tensor:
     return x
 
 
+def gelu_as_it_lies(x: Tensor, approximate: str) -> Tensor:
+    """torch's own GELU of elements that lie one behind the other, in whatever order of the dimensions."""
+    return aten.gelu(_flat(x), approximate=approximate).as_strided(x.shape, x.stride())
+
+
+def gelu_as_it_lies_(x: Tensor, approximate: str) -> Tensor:
+    """The same in place."""
+    aten.gelu_(_flat(x), approximate=approximate)
+    return x
+
+
 def gelu_with_slope(x: Tensor, approximate: str, count: int) -> tuple[Tensor, Tensor]:
     """GELU and its slope, each in memory of its own."""
     form, made, slope = _FORMS[approximate](), torch.empty_like(x), torch.empty_like(x)
@@ -103,6 +116,14 @@ def gelu_with_slope_(x: Tensor, approximate: str, count: int) -> tuple[Tensor, T
     return made, x
 
 
+IN_PLACE = {
+    gelu_as_it_lies: gelu_as_it_lies_,
+    gelu_in_pieces: gelu_in_pieces_,
+    gelu_with_slope: gelu_with_slope_,
+}
+"""What to call in place of each where the memory of the source may be written over."""
+
+
 def gelu_gradient_by_slope(grad: Tensor, slope: Tensor, *, grad_input: Tensor | None = None) -> Tensor:
     """The gradient, in memory of its own, or where ``grad_input`` is given, which is ``grad``, in that."""
     return torch.mul(grad, slope, out=grad_input)
@@ -113,12 +134,16 @@ def _pieces(count: int, more: int, *tensors: Tensor) -> Iterator[tuple[Tensor, .
     if count == 1:
         yield *tensors, *(torch.empty_like(tensors[0]) for _ in range(more))
         return
-    # As the elements lie in memory; pieces of one size, but for a smaller one at the end.
-    parts = [t.as_strided((t.numel(),), (1,)).chunk(count) for t in tensors]
+    parts = [_flat(t).chunk(count) for t in tensors]  # of one size, but for a smaller one at the end
     memory = [torch.empty_like(parts[0][0]) for _ in range(more)]
     for part in zip(*parts, strict=True):
         length = len(part[0])
         yield *part, *(m if len(m) == length else m.narrow(0, 0, length) for m in memory)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """The elements as they lie in memory."""
+    return x.as_strided((x.numel(),), (1,))
 
 
 def _number(value: float) -> Tensor:

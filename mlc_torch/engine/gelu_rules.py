@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlc_torch.engine.gelu import gelu_gradient_by_slope, gelu_in_pieces, gelu_with_slope
+from mlc_torch.engine.gelu import gelu_as_it_lies, gelu_gradient_by_slope, gelu_in_pieces, gelu_with_slope
 from mlc_torch.engine.replacements import Replacement
 
 aten = torch.ops.aten
@@ -27,6 +27,19 @@ def in_pieces(form: str, least: int, most: int) -> Callable[[fx.Node], Replaceme
         return None if count is None else (gelu_in_pieces, (*node.args, count))
 
     return replace
+
+
+def as_it_lies(node: fx.Node) -> Replacement | None:
+    """torch's own over the elements one behind the other, where the dimensions are in another order."""
+    shape, strides, _ = node.meta["lies"]
+    (x,) = node.all_input_nodes
+    in_order = all(
+        size == 1 or step == math.prod(shape[n + 1 :])
+        for n, (size, step) in enumerate(zip(shape, strides, strict=True))
+    )
+    if in_order or _lies(x) != _lies(node) or not _is_dense(*_lies(node)):
+        return None
+    return gelu_as_it_lies, (x, node.kwargs.get("approximate", "none"))
 
 
 def by_slope(form: str, least: int, most: int, up_to: int | None = None) -> Callable[[fx.Node], Replacement | None]:

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.depthwise import is_depthwise
-from mlc_torch.engine.gelu_rules import by_slope, in_pieces
+from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import has_vector_code, is_little_for_torch
 from mlc_torch.engine.replacements import (
     Replacement,
@@ -196,6 +196,12 @@ KERNELS_WITHOUT_VECTOR_CODE = (
         aten.convolution.default,
         _one_channel,
         "The forward pass over a single channel: oneDNN takes two to four times as long as torch's own kernel.",
+    ),
+    KernelRule(
+        aten.gelu.default,
+        as_it_lies,
+        "oneDNN takes only what is contiguous: 524,288 elements, one thread, 1.8 ms and with channels last 6.1; .7 and 2.0 in "
+        "the exact form.",
     ),
     KernelRule(
         aten.gelu_backward.default,

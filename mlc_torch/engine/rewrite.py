@@ -14,13 +14,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from mlc_torch.engine.gelu import (
-    gelu_gradient_by_slope,
-    gelu_in_pieces,
-    gelu_in_pieces_,
-    gelu_with_slope,
-    gelu_with_slope_,
-)
+from mlc_torch.engine import gelu
 from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.replacements import (
     convolution_backward,
@@ -216,8 +210,7 @@ _IN_PLACE: dict[Any, Any] = {
     aten.elu.default: aten.elu_.default,
     aten.silu.default: aten.silu_.default,
     aten.gelu.default: aten.gelu_.default,
-    gelu_in_pieces: gelu_in_pieces_,
-    gelu_with_slope: gelu_with_slope_,
+    **gelu.IN_PLACE,
 }
 
 
@@ -227,7 +220,7 @@ _GRADIENT_IN_PLACE: dict[Any, Any] = {
         *(aten.threshold_backward, aten.sigmoid_backward, aten.tanh_backward, aten.hardtanh_backward),
         *(aten.leaky_relu_backward, aten.elu_backward, aten.silu_backward, aten.gelu_backward),
     )
-} | {gelu_gradient_by_slope: gelu_gradient_by_slope}
+} | {gelu.gelu_gradient_by_slope: gelu.gelu_gradient_by_slope}
 
 
 _LITTLE_GRADIENT = 64 << 10
@@ -297,7 +290,7 @@ _MAKE_MEMORY = frozenset(
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
         *(convolution_backward, depthwise_backward, depthwise_backward_contiguous),
         *(zeros_around, add_into_slice, aten.add_.Tensor),
-        *(gelu_in_pieces, gelu_with_slope),
+        *gelu.IN_PLACE,
         *_IN_PLACE.values(),
         *_GRADIENT_IN_PLACE.values(),
     }

@@ -8,7 +8,7 @@ before the gradient began is the forward pass, the rest the backward pass. At ru
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.layouts import before_pooling, convolve, holds_convolutions, with_gradient_like_it
+from mlc_torch.engine.layouts import Next, convolve, holds_convolutions, what_follows, with_gradient_like_it
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -107,7 +107,7 @@ def _recorded(
             stack.enter_context(noise.intercepted(intercept))
         stack.enter_context(torch.set_grad_enabled(mode.differentiates))
         stack.enter_context(recorder)
-        call = functional(stand_in, plan.device, before_pooling(plan))
+        call = functional(stand_in, plan.device, what_follows(plan, mode.differentiates))
         env = run_forward(plan, given["feeds"], given["constants"], call=call)
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
         forward = list(recorder.graph.nodes)
@@ -137,9 +137,9 @@ def _recorded(
 
 
 def functional(
-    stand_in: dict[int, torch.Tensor], device: torch.device, pooled: Collection[Step] = ()
+    stand_in: dict[int, torch.Tensor], device: torch.device, following: Mapping[Step, Next]
 ) -> Callable[[Step, list[torch.Tensor]], Any]:
-    """Calls a module with other tensors in place of its own. ``pooled`` are convolutions that go into a pooling layer."""
+    """Calls a module with other tensors in place of its own. ``following``: what becomes of convolutions' results."""
 
     def call(step: Step, sources: list[torch.Tensor]) -> Any:
         own = {
@@ -152,7 +152,7 @@ def functional(
         if arranged:
             sources = [with_gradient_like_it(s) for s in sources]
             if holds_convolutions(step.module):
-                return convolve(step.module, own, sources, step in pooled)
+                return convolve(step.module, own, sources, following.get(step, Next.OTHER))
         # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
         # two places twice, and leave the stand-in behind.
         return functional_call(step.module, own, tuple(sources), tie_weights=False)

@@ -22,6 +22,8 @@ from mlc_torch import (
 )
 from mlc_torch.engine import kernels, rewrite
 from mlc_torch.engine.gelu import (
+    gelu_as_it_lies,
+    gelu_as_it_lies_,
     gelu_gradient_by_slope,
     gelu_in_pieces,
     gelu_in_pieces_,
@@ -119,6 +121,9 @@ def test_images_with_channels_last(form, count):
     x = torch.randn(3, 5, 4, 6).to(memory_format=torch.channels_last)
     exact = aten.gelu(x.double(), approximate=form)
     slopes = aten.gelu_backward(torch.ones_like(x).double(), x.double(), approximate=form)
+    for made in (gelu_as_it_lies(x, form), gelu_as_it_lies_(x.clone(), form)):
+        assert made.stride() == x.stride()
+        torch.testing.assert_close(made.double(), exact, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
         gelu_in_pieces(x, count).double(), aten.gelu(x.double(), approximate="tanh"), rtol=1e-5, atol=1e-6
     )
@@ -239,9 +244,13 @@ def test_where_it_is_ours_with_avx512(monkeypatch, given, threads, forward, both
     assert pieces(pair) == [n for n in [both if both is not None else forward] if n is not None]
 
 
-def test_without_a_gradient_and_vector_code_it_is_torch_s(monkeypatch):
+@pytest.mark.parametrize("form", FORMS)
+def test_without_a_gradient_and_vector_code_it_is_torch_s(monkeypatch, form):
+    """With channels last over the elements as they lie."""
     pretend(monkeypatch, False)
-    assert chosen(recorded("tanh", (16, 64, 512), differentiates=False)) == (TORCH_S[0], [])
+    assert chosen(recorded(form, (16, 64, 512), differentiates=False)) == (TORCH_S[0], [])
+    assert chosen(recorded(form, (4, 16, 16, 16), LAST, differentiates=False)) == ([gelu_as_it_lies], [])
+    assert chosen(recorded(form, (4, 16, 16, 16), (4096, 1, 258, 16), differentiates=False)) == (TORCH_S[0], [])
 
 
 def test_with_other_vector_code_it_is_torch_s(monkeypatch):

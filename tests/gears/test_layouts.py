@@ -10,9 +10,19 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mlc_torch import MLCActivationLayer, MLCConvolutionLayer, MLCGraph, MLCTrainingGraph
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCConvolutionLayer,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCPoolingDescriptor,
+    MLCPoolingLayer,
+    MLCPoolingType,
+    MLCTrainingGraph,
+)
 from mlc_torch.engine import layouts
-from mlc_torch.engine.layouts import Layout
+from mlc_torch.engine.layouts import Layout, Next
+from mlc_torch.running.state import Variant
 from tests.gears.test_kernels import pretend
 from tests.graph.programs import array, conv, cpu, data, dense, loss, placeholder, sgd, values
 from tests.layers.records import tensor
@@ -82,7 +92,7 @@ def test_whatever_else_holds_convolutions_gets_contiguous_images():
 def test_layouts(monkeypatch, module, x86, arm):
     for vector_code, want in ((True, x86), (False, arm)):
         pretend(monkeypatch, vector_code)
-        assert layouts.layout_of(module, (8, module.in_channels, 9, 9)) is want
+        assert layouts.layout_of(module, torch.empty(8, module.in_channels, 9, 9)) is want
 
 
 @pytest.mark.parametrize(
@@ -104,7 +114,7 @@ def test_layouts_where_torch_multiplies_by_itself(monkeypatch, module, image, th
     monkeypatch.setattr(layouts.torch, "get_num_threads", lambda: threads)
     for vector_code in (True, False):
         pretend(monkeypatch, vector_code)
-        assert layouts.layout_of(module, image) is want
+        assert layouts.layout_of(module, torch.empty(image)) is want
 
 
 class Apart(TorchDispatchMode):
@@ -153,3 +163,81 @@ def test_the_gradient_of_a_flattened_image_lies_as_the_image(monkeypatch):
         trained = [(p - 0.001 * g).detach() for p, g in zip(trained, gradients, strict=True)]
     for got, want in zip((layer.weights, layer.biases, last.weights, last.biases), trained, strict=True):
         torch.testing.assert_close(torch.from_numpy(array(got)).double().ravel(), want.ravel(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "image", "last", "x86"),
+    [
+        (32, (8, 3, 9, 9), False, Layout.CONTIGUOUS),
+        (32, (8, 16, 9, 9), False, Layout.CONTIGUOUS),
+        (32, (8, 16, 9, 9), True, Layout.CONTIGUOUS),
+        (8, (8, 16, 9, 9), True, Layout.CHANNELS_LAST),
+    ],
+)
+def test_a_result_that_is_flattened(monkeypatch, outputs, image, last, x86):
+    """In inference with vector code it is contiguous, unless laying out the image takes longer."""
+    module = nn.Conv2d(image[1], outputs, 3, padding=1)
+    given = torch.empty(image).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    for vector_code, want in ((True, x86), (False, Layout.CHANNELS_LAST)):
+        pretend(monkeypatch, vector_code)
+        assert layouts.layout_of(module, given, Next.FLAT) is want
+        assert layouts.layout_of(module, given) is Layout.CHANNELS_LAST
+
+
+def test_few_results_are_contiguous_with_vector_code(monkeypatch):
+    for vector_code, want in ((True, Layout.CONTIGUOUS), (False, Layout.CHANNELS_LAST)):
+        pretend(monkeypatch, vector_code)
+        assert layouts.layout_of(nn.Conv2d(3, 3, 5, groups=3), torch.empty(8, 3, 9, 9)) is want
+
+
+def follows(*results, differentiates: bool = False) -> Next | None:
+    """What becomes of a convolution whose result each of these nodes is given, one behind the other where they are a list."""
+    graph, x = MLCGraph(), placeholder(2, 3, 4, 4)
+    layer = MLCConvolutionLayer(weights=tensor(values(16, 3, 3, 3), [1, 48, 3, 3]), biases=None, descriptor=conv(3, 16))
+    made = graph.node(layer, source=x)
+    for chain in results:
+        end = made
+        for add in chain:
+            end = add(graph, end)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    plan = inference._session(Variant.whole).plan
+    (step,) = (
+        s for s in plan.steps if layouts.holds_convolutions(s.module) and s.results == (plan.slots[id(made._cell)],)
+    )
+    return layouts.what_follows(plan, differentiates).get(step)
+
+
+def act(graph, x):
+    return graph.node(MLCActivationLayer.elu, source=x)
+
+
+def flat(graph, x):
+    return graph.reshape(shape=[2, 256], source=x)
+
+
+def pool(graph, x):
+    descriptor = MLCPoolingDescriptor(type=MLCPoolingType.max, kernelSizes=(2, 2))
+    return graph.node(MLCPoolingLayer(descriptor=descriptor), source=x)
+
+
+def again(graph, x):
+    weights = tensor(values(16, 16, 3, 3, seed=2), [1, 256, 3, 3])
+    return graph.node(MLCConvolutionLayer(weights=weights, biases=None, descriptor=conv(16, 16)), source=x)
+
+
+@pytest.mark.parametrize(
+    ("results", "want"),
+    [
+        ([[flat]], Next.FLAT),
+        ([[act, flat]], Next.FLAT),
+        ([[act, pool, flat]], Next.POOLED),
+        ([[act, again, flat]], None),
+        ([[act]], None),
+        ([[act, flat], [act, pool]], Next.POOLED),
+        ([[act, flat], [again]], None),
+    ],
+)
+def test_what_follows(results, want):
+    assert follows(*results) is want
+    assert follows(*results, differentiates=True) is (None if want is Next.FLAT else want)
