@@ -184,10 +184,17 @@ def test_a_result_that_is_flattened(monkeypatch, outputs, image, last, x86):
         assert layouts.layout_of(module, given) is Layout.CHANNELS_LAST
 
 
-def test_few_results_are_contiguous_with_vector_code(monkeypatch):
-    for vector_code, want in ((True, Layout.CONTIGUOUS), (False, Layout.CHANNELS_LAST)):
+def test_few_channels_are_never_last(monkeypatch):
+    image = torch.randn(8, 4, 9, 9)
+    for vector_code in (True, False):
         pretend(monkeypatch, vector_code)
-        assert layouts.layout_of(nn.Conv2d(3, 3, 5, groups=3), torch.empty(8, 3, 9, 9)) is want
+        for outputs, want in ((3, False), (4, True)):
+            module = nn.Conv2d(4, outputs, 3)
+            for following in Next.OTHER, Next.POOLED:
+                made = layouts.convolve(module, dict(module.named_parameters()), [image], following)
+                assert (
+                    made.is_contiguous() is not want and made.is_contiguous(memory_format=torch.channels_last) is want
+                )
 
 
 def follows(*results, differentiates: bool = False) -> Next | None:
