@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from benchmarks import report
+from benchmarks import report, sweep
 from benchmarks.__main__ import chosen, contenders, parsed
 from benchmarks.agreement import Disagreement, apart, compared
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
@@ -130,3 +131,23 @@ def test_numbers_lie_under_the_name_of_their_machine():
     assert report.name_of("cpu", "x86_64, 8 threads", 8) == "x86_8"
     assert report.name_of("cuda", "NVIDIA H200", 16) == "h200"
     assert set(report.TITLES) >= {path.stem for path in report.MEASURED.glob("*.json")}
+
+
+def test_random_networks_are_the_same_for_the_same_seed():
+    names = [w.name for w in sweep.drawn(7, 40)]
+    assert names == [w.name for w in sweep.drawn(7, 40)] != [w.name for w in sweep.drawn(8, 40)]
+    kinds = [sum(word in name for name in names) for word in ("samples, ", "images", "LSTM", "infer", "train")]
+    assert all(kinds) and len(set(names)) == 40
+
+
+def test_random_networks_are_compared_and_measured(capsys):
+    found = sweep.main(["--device", "cpu", "--seed", "5", "--count", "4", "--rounds", "3"])
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert len(found) == len(lines) == 4 and all(r > 0 for r in found)
+    assert last.startswith("4 networks, median ")
+
+
+def test_a_random_network_that_computes_other_numbers_is_not_measured(monkeypatch):
+    monkeypatch.setattr(HandWritten, "values", lambda self, number: np.full(320, number, np.float32))
+    with pytest.raises(Disagreement):
+        sweep.main(["--device", "cpu", "--seed", "5", "--count", "1", "--rounds", "1"])
