@@ -97,10 +97,21 @@ class LayoutRule:
     evidence: str
 
 
+_WORTH_LAYING_OUT = 2**12
+"""Elements. To pool fewer takes no longer in one layout than in the other (1,568 on a Neoverse-N1: 10 µs in both)."""
+
 FEW = 4
 """Fewer channels are never last."""
 
 CONVOLUTION_LAYOUTS = (
+    LayoutRule(
+        lambda c: c.is_little_for_torch and (not c.image_has_channels_last or c.outputs < 16 or c.is_strided_pointwise),
+        Layout.CONTIGUOUS,
+        "One image of 48x48, 3 and 8 channels to 8, one thread, milliseconds of torch's own kernel contiguous and with "
+        "channels last: on x86 forward .15 and .48, gradient .30 and .65; on a Neoverse-N1 .33 and .57, .60 and .98. More "
+        "results lie within a fifth of each other, but weights take time to lay out (two layers of 16 and 32 results over "
+        "24x24: .44 and .56, trained 1.8 and 2.1), and a stride over 8x8 takes longer to slice than to convolve.",
+    ),
     LayoutRule(
         lambda c: c.is_strided_pointwise and c.is_dense,
         Layout.SLICED,
@@ -121,13 +132,6 @@ CONVOLUTION_LAYOUTS = (
         "torch goes through the groups one by one. Forward and gradient of 8 images of 24x24, one thread, milliseconds "
         "contiguous and with channels last: on x86 with AVX-512, 32 channels in 4 groups .76 and 1.8, 64 in 8 1.5 and 3.9, "
         "each by itself 2.4 and 9.2; on a Neoverse-N1 1.1 and 1.7, 2.1 and 3.4, 4.3 and 15.",
-    ),
-    LayoutRule(
-        lambda c: c.is_little_for_torch and c.outputs < 16,
-        Layout.CONTIGUOUS,
-        "One image of 48x48, 3 and 8 channels to 8, one thread, milliseconds of torch's own kernel contiguous and with "
-        "channels last: on x86 forward .15 and .48, gradient .30 and .65; on a Neoverse-N1 .33 and .57, .60 and .98. 64 "
-        "results lie within a fifth of each other.",
     ),
     LayoutRule(
         lambda c: not c.vector_code and c.groups > 1 and c.outputs // c.groups != 16 and not c.is_depthwise,
@@ -197,11 +201,11 @@ def convolve(
     Only torch's own class and ours are known to compute what the rules think. In whatever else holds a convolution it
     finds contiguous images, as it would without us: channels last are handed on from layer to layer. A result that is
     pooled gets them even if it has none, as over images of a single channel, for which both layouts are the same; unless
-    it has few channels.
+    it has few channels or few elements.
     """
     made = _convolved(module, own, sources, following)
     is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
-    if following is Next.POOLED and is_image and made.shape[1] >= FEW:
+    if following is Next.POOLED and is_image and made.shape[1] >= FEW and made.numel() >= _WORTH_LAYING_OUT:
         return made.contiguous(memory_format=torch.channels_last)
     return made
 
@@ -214,6 +218,10 @@ def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[to
         sources = [s.contiguous() for s in sources]
     else:
         own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
+        if (
+            own["weight"].shape[1] == 1 < sources[0].shape[1]
+        ):  # such weights are the same in both layouts, and tell nothing
+            sources = [s.contiguous(memory_format=torch.channels_last) for s in sources]
     if layout is Layout.SLICED:  # the gradient of a slice is contiguous, and all before it would follow
         down, right = module.stride  # type: ignore[misc]
         return F.conv2d(_Image.apply(sources[0])[:, :, ::down, ::right], own["weight"], own.get("bias"))
@@ -253,15 +261,13 @@ _POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
 
 
 def with_gradient_like_it(source: torch.Tensor) -> torch.Tensor:
-    """What a layer is given; where that has channels last, the gradient that comes back is laid out so too.
+    """What a layer is given; the gradient that comes back to an image is laid out as the image.
 
-    That of a flattened image is contiguous, and kernels that find one layout in the image and another in its gradient go
+    That of a flattened one is contiguous, and kernels that find one layout in the image and another in its gradient go
     through both element by element: 147,456 elements of a GELU's gradient take 5.0 ms on x86 with AVX-512, .5 in one layout,
     and laying them out .1; ELU's three times as long, batch normalization's five times.
     """
-    if source.requires_grad and source.dim() == 4 and _has_channels_last(source):
-        return _Image.apply(source)
-    return source
+    return _Image.apply(source) if source.requires_grad and source.dim() == 4 else source
 
 
 def _has_channels_last(image: torch.Tensor) -> bool:

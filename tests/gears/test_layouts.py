@@ -104,10 +104,12 @@ def test_layouts(monkeypatch, module, x86, arm):
         (nn.Conv2d(8, 8, 1), (8, 8, 9, 9), 1, Layout.CHANNELS_LAST),
         (nn.Conv2d(8, 8, 3), (1, 8, 48, 48), 1, Layout.CONTIGUOUS),
         (nn.Conv2d(8, 8, 3), (1, 8, 48, 48), 4, Layout.CONTIGUOUS),
-        (nn.Conv2d(8, 16, 3), (1, 8, 48, 48), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 16, 3), (1, 8, 48, 48), 1, Layout.CONTIGUOUS),
         (nn.Conv2d(8, 8, 3), (1, 8, 64, 64), 1, Layout.CHANNELS_LAST),
         (nn.Conv2d(8, 8, 3), (2, 8, 24, 24), 1, Layout.CHANNELS_LAST),
         (nn.Conv2d(8, 8, 5), (1, 8, 24, 24), 1, Layout.CHANNELS_LAST),
+        (nn.Conv2d(8, 64, 1, 2), (1, 8, 24, 24), 1, Layout.CONTIGUOUS),
+        (nn.Conv2d(8, 64, 1, 2), (2, 8, 24, 24), 1, Layout.SLICED),
     ],
 )
 def test_layouts_where_torch_multiplies_by_itself(monkeypatch, module, image, threads, want):
@@ -165,6 +167,18 @@ def test_the_gradient_of_a_flattened_image_lies_as_the_image(monkeypatch):
         torch.testing.assert_close(torch.from_numpy(array(got)).double().ravel(), want.ravel(), rtol=1e-5, atol=1e-6)
 
 
+def test_a_small_image_that_has_channels_last_keeps_them(monkeypatch):
+    image = torch.empty(1, 8, 48, 48).to(memory_format=torch.channels_last)
+    for vector_code in (True, False):
+        pretend(monkeypatch, vector_code)
+        for module, want in (
+            (nn.Conv2d(8, 16, 3), Layout.CHANNELS_LAST),
+            (nn.Conv2d(8, 8, 3), Layout.CONTIGUOUS),
+            (nn.Conv2d(8, 16, 1, 2), Layout.CONTIGUOUS),
+        ):
+            assert layouts.layout_of(module, image) is want
+
+
 @pytest.mark.parametrize(
     ("outputs", "image", "last", "x86"),
     [
@@ -185,7 +199,7 @@ def test_a_result_that_is_flattened(monkeypatch, outputs, image, last, x86):
 
 
 def test_few_channels_are_never_last(monkeypatch):
-    image = torch.randn(8, 4, 9, 9)
+    image = torch.randn(32, 4, 9, 9)
     for vector_code in (True, False):
         pretend(monkeypatch, vector_code)
         for outputs, want in ((3, False), (4, True)):
@@ -248,3 +262,25 @@ def again(graph, x):
 def test_what_follows(results, want):
     assert follows(*results) is want
     assert follows(*results, differentiates=True) is (None if want is Next.FLAT else want)
+
+
+def test_few_elements_are_not_laid_out_for_pooling():
+    module = nn.Conv2d(1, 8, 3)
+    for size, want in ((24, False), (26, True)):
+        made = layouts.convolve(module, dict(module.named_parameters()), [torch.randn(1, 1, size, size)], Next.POOLED)
+        assert made.is_contiguous(memory_format=torch.channels_last) is want
+
+
+def test_a_depthwise_result_has_channels_last_whatever_came(monkeypatch):
+    """Its weights are the same in both layouts, and torch goes by them."""
+    pretend(monkeypatch, True)
+    module = nn.Conv2d(8, 8, 3, groups=8)
+    image = torch.randn(4, 8, 9, 9, requires_grad=True)
+    made = layouts.convolve(module, dict(module.named_parameters()), [layouts.with_gradient_like_it(image)])
+    assert made.is_contiguous(memory_format=torch.channels_last)
+    (grad,) = torch.autograd.grad(made.square().sum(), image)
+    assert grad.is_contiguous()
+    exact = image.detach().double().requires_grad_()
+    weight, bias = module.weight.double(), module.bias.double()
+    (want,) = torch.autograd.grad(F.conv2d(exact, weight, bias, groups=8).square().sum(), exact)
+    torch.testing.assert_close(grad.double(), want, rtol=1e-4, atol=1e-4)
