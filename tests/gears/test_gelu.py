@@ -90,8 +90,8 @@ def test_with_its_slope(form, count):
     assert inside is x and torch.equal(again.view(torch.int32), value.view(torch.int32))
     assert torch.equal(inside.view(torch.int32), slope.view(torch.int32))
 
-    exact, theirs = aten.gelu(before.double(), approximate=form), aten.gelu(before, approximate=form)
-    assert_same(value, exact, theirs, 4e-7 if form == "tanh" else 6e-7)
+    exact = aten.gelu(before.double(), approximate=form)
+    assert_same(value, exact, exact, 4e-7 if form == "tanh" else 6e-7)  # oneDNN's on x86 knows no infinity
     exact = aten.gelu_backward(grad.double(), before.double(), approximate=form)
     theirs = aten.gelu_backward(grad, before, approximate=form)
     atol, given = 2.5e-6 if form == "tanh" else 5e-7, grad.clone()
