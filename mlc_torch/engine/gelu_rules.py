@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,11 +33,9 @@ def as_it_lies(node: fx.Node) -> Replacement | None:
     """torch's own over the elements one behind the other, where the dimensions are in another order."""
     shape, strides, _ = node.meta["lies"]
     (x,) = node.all_input_nodes
-    in_order = all(
-        size == 1 or step == math.prod(shape[n + 1 :])
-        for n, (size, step) in enumerate(zip(shape, strides, strict=True))
-    )
-    if in_order or _lies(x) != _lies(node) or not _is_dense(*_lies(node)):
+    behind = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    in_order = all(size == 1 or step == want for size, step, want in zip(shape, strides, behind, strict=True))
+    if in_order or x.meta["lies"] != node.meta["lies"] or not _is_dense(node):
         return None
     return gelu_as_it_lies, (x, node.kwargs.get("approximate", "none"))
 
@@ -76,23 +74,18 @@ def _pieces(form: str, least: int, most: int, *nodes: fx.Node) -> int | None:
     elements, threads = math.prod(nodes[0].meta["lies"][0]), torch.get_num_threads()
     if nodes[0].kwargs.get("approximate", "none") != form or elements < least * threads:
         return None
-    if len({_lies(node) for node in nodes}) > 1 or not _is_dense(*_lies(nodes[0])):
+    if any(node.meta["lies"] != nodes[0].meta["lies"] for node in nodes) or not _is_dense(nodes[0]):
         return None
     piece = min(max(elements // 2, _GRAIN * threads), most * threads)
     return -(-elements // piece)
 
 
-def _lies(node: fx.Node) -> tuple[tuple[tuple[int, int], ...], torch.dtype]:
-    """A value's sizes of more than one, each with its stride, and the type of its elements."""
-    shape, strides, dtype = node.meta["lies"]
-    return tuple((size, step) for size, step in zip(shape, strides, strict=True) if size != 1), dtype
-
-
-def _is_dense(dimensions: Sequence[tuple[int, int]], dtype: torch.dtype) -> bool:
+def _is_dense(node: fx.Node) -> bool:
     """Whether a value is of 32-bit numbers, one behind the other, in whatever order of the dimensions."""
+    shape, strides, dtype = node.meta["lies"]
     length = 1
-    for size, step in sorted(dimensions, key=operator.itemgetter(1)):
-        if step != length:
+    for step, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and step != length:
             return False
         length *= size
     return dtype == torch.float32

@@ -159,9 +159,8 @@ def _depthwise_gradient(node: fx.Node) -> Replacement | None:
         return None
     grad, x, weight, _, stride, padding, dilation, *_, mask = node.args
     threads, elements = torch.get_num_threads(), math.prod(of_grad)
-    by_library = (
-        max(of_weight[2:]) > 1 or of_x[0] >= 16 or threads > 1
-    )  # torch's own kernel takes the channels one by one
+    # Where torch does not ask oneDNN, it takes the channels one by one.
+    by_library = max(of_weight[2:]) > 1 or of_x[0] >= 16 or threads > 1
     is_much = elements >= (2**14 if threads == 1 else 5 * 2**12 * threads)
     way = depthwise_backward if is_much and by_library else depthwise_backward_contiguous
     return way, (grad, x, weight, stride, padding, dilation, mask, node.meta["strides"])

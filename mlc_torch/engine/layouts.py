@@ -35,7 +35,7 @@ class Next(Enum):
     """What becomes of a convolution's result, at once or behind layers that keep its shape."""
 
     POOLED = "it goes into a pooling layer"
-    FLAT = "it goes where its shape is lost, and no gradient comes back"
+    FLAT = "its elements are put one behind the other, and no gradient comes back"
     OTHER = "anything else"
 
 
@@ -218,9 +218,8 @@ def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[to
         sources = [s.contiguous() for s in sources]
     else:
         own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
-        if (
-            own["weight"].shape[1] == 1 < sources[0].shape[1]
-        ):  # such weights are the same in both layouts, and tell nothing
+        if own["weight"].shape[1] == 1 < sources[0].shape[1]:
+            # Such weights are the same in both layouts, so that torch would go by the image alone.
             sources = [s.contiguous(memory_format=torch.channels_last) for s in sources]
     if layout is Layout.SLICED:  # the gradient of a slice is contiguous, and all before it would follow
         down, right = module.stride  # type: ignore[misc]
@@ -250,8 +249,9 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
             following = {Next.OTHER}
         elif isinstance(step.module, _POOLING):
             following = {Next.POOLED}
-        elif len({plan.cells[slot].shape for slot in (*step.sources, *step.results)}) > 1:
-            following = {Next.FLAT}
+        elif len(shapes := {plan.cells[slot].shape for slot in (*step.sources, *step.results)}) > 1:
+            same_elements = len({math.prod(shape) for shape in shapes}) == 1  # in other dimensions, then
+            following = {Next.FLAT if same_elements else Next.OTHER}
         for slot in step.sources:
             ahead.setdefault(slot, set()).update(following)
     return found

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCConcatenationLayer,
     MLCConvolutionLayer,
     MLCGraph,
     MLCInferenceGraph,
@@ -234,12 +235,16 @@ def act(graph, x):
 
 
 def flat(graph, x):
-    return graph.reshape(shape=[2, 256], source=x)
+    return graph.reshape(shape=[2, -1], source=x)
 
 
 def pool(graph, x):
     descriptor = MLCPoolingDescriptor(type=MLCPoolingType.max, kernelSizes=(2, 2))
     return graph.node(MLCPoolingLayer(descriptor=descriptor), source=x)
+
+
+def join(graph, x):
+    return graph.node(MLCConcatenationLayer(dimension=1), sources=[x, x])
 
 
 def again(graph, x):
@@ -254,6 +259,7 @@ def again(graph, x):
         ([[act, flat]], Next.FLAT),
         ([[act, pool, flat]], Next.POOLED),
         ([[act, again, flat]], None),
+        ([[act, join, flat]], None),
         ([[act]], None),
         ([[act, flat], [act, pool]], Next.POOLED),
         ([[act, flat], [again]], None),
