@@ -3,8 +3,8 @@
 GELU is x·s(x). Its form "none" has s = Φ(x), the normal distribution's; its form "tanh" s = ½(1 + tanh u) = σ(2u), with
 u = √(2/π)·(x + 0.044715·x³). Below, s is the share of x, and s + x·s′ is the slope. Where a gradient is to follow, the slope is
 made together with GELU, from the same share, and kept in place of x: the gradient is a product then, and no more memory is
-kept. The data is gone through in pieces: working memory is no larger than one, and a small piece stays in the processor's
-cache from one operation to the next.
+kept unless something else needs x as well. The data is gone through in pieces: working memory is no larger than one, and a
+small piece stays in the processor's cache from one operation to the next.
 """
 
 from __future__ import annotations

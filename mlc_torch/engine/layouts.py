@@ -27,7 +27,7 @@ class Layout(Enum):
     """How a convolution is laid out while a graph is recorded; whoever runs the recording does the same."""
 
     CONTIGUOUS = "image and weights contiguous"
-    CHANNELS_LAST = "weights with channels last, and with them the result"
+    CHANNELS_LAST = "weights with channels last, and with them the result; that of a 1x1 as the image lies"
     SLICED = "channels last over every n-th pixel, in place of a stride of n"
 
 
@@ -50,7 +50,7 @@ class Convolution:
     groups: int
     outputs: int
     image: tuple[int, ...]
-    image_has_channels_last: bool
+    imagehas_channels_last: bool
     following: Next
     vector_code: bool
     threads: int
@@ -70,7 +70,7 @@ class Convolution:
     @property
     def is_less_to_lay_out_before(self) -> bool:
         """Whether making the image contiguous is less work than making the result so."""
-        return not self.image_has_channels_last or self.image[1] * math.prod(self.stride) <= self.outputs
+        return not self.imagehas_channels_last or self.image[1] * math.prod(self.stride) <= self.outputs
 
     @property
     def is_pointwise_by_torch(self) -> bool:
@@ -105,7 +105,7 @@ FEW = 4
 
 CONVOLUTION_LAYOUTS = (
     LayoutRule(
-        lambda c: c.is_little_for_torch and (not c.image_has_channels_last or c.outputs < 16 or c.is_strided_pointwise),
+        lambda c: c.is_little_for_torch and (not c.imagehas_channels_last or c.outputs < 16 or c.is_strided_pointwise),
         Layout.CONTIGUOUS,
         "One image of 48x48, 3 and 8 channels to 8, one thread, milliseconds of torch's own kernel contiguous and with "
         "channels last: on x86 forward .15 and .48, gradient .30 and .65; on a Neoverse-N1 .33 and .57, .60 and .98. More "
@@ -185,7 +185,7 @@ def layout_of(module: nn.Conv2d, image: torch.Tensor, following: Next = Next.OTH
         module.groups,
         module.out_channels,
         tuple(image.shape),
-        _has_channels_last(image),
+        has_channels_last(image),
         following,
         has_vector_code(),
         torch.get_num_threads(),
@@ -212,20 +212,28 @@ def convolve(
 
 def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor], following: Next) -> Any:
     layout = Layout.CONTIGUOUS
-    if type(module) in (nn.Conv2d, SameConv2d) and own["weight"].dtype == torch.float32:
+    is_known = type(module) in (nn.Conv2d, SameConv2d) and own["weight"].dtype == torch.float32
+    if is_known and sources[0].dim() == 4:  # torch takes an image without a batch, too
         layout = layout_of(module, sources[0], following)  # type: ignore[arg-type]
     if layout is Layout.CONTIGUOUS:
         sources = [s.contiguous() for s in sources]
     else:
         own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
-        if own["weight"].shape[1] == 1 < sources[0].shape[1]:
-            # Such weights are the same in both layouts, so that torch would go by the image alone.
+        if own["weight"].shape[1] == 1 and sources[0].shape[1] >= FEW:
+            # Such weights are the same in both layouts, as those of 1x1 are, so that torch would go by the image alone.
             sources = [s.contiguous(memory_format=torch.channels_last) for s in sources]
-    if layout is Layout.SLICED:  # the gradient of a slice is contiguous, and all before it would follow
+    if layout is Layout.SLICED:
         down, right = module.stride  # type: ignore[misc]
-        return F.conv2d(_Image.apply(sources[0])[:, :, ::down, ::right], own["weight"], own.get("bias"))
-    # Every holder of a tensor is named in ``own``, once: torch's own search for ties would swap a module that stands at
-    # two places twice, and leave the stand-in behind.
+        return F.conv2d(sources[0][:, :, ::down, ::right], own["weight"], own.get("bias"))
+    return called(module, own, sources)
+
+
+def called(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor]) -> Any:
+    """What a module gives with ``own`` in place of its tensors.
+
+    Every holder of a tensor is named there, once: torch's own search for ties would swap a module that stands at two places
+    twice, and leave the stand-in behind.
+    """
     return functional_call(module, own, tuple(sources), tie_weights=False)
 
 
@@ -260,31 +268,8 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
 _POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
 
 
-def with_gradient_like_it(source: torch.Tensor) -> torch.Tensor:
-    """What a layer is given; the gradient that comes back to an image is laid out as the image.
-
-    That of a flattened one is contiguous, and kernels that find one layout in the image and another in its gradient go
-    through both element by element: 147,456 elements of a GELU's gradient take 5.0 ms on x86 with AVX-512, .5 in one layout,
-    and laying them out .1; ELU's three times as long, batch normalization's five times.
-    """
-    return _Image.apply(source) if source.requires_grad and source.dim() == 4 else source
-
-
-def _has_channels_last(image: torch.Tensor) -> bool:
+def has_channels_last(image: torch.Tensor) -> bool:
     return image.is_contiguous(memory_format=torch.channels_last) and not image.is_contiguous()
-
-
-class _Image(torch.autograd.Function):
-    """An image as it is. Its gradient lies as it does."""
-
-    @staticmethod
-    def forward(ctx, image):
-        ctx.format = torch.channels_last if _has_channels_last(image) else torch.contiguous_format
-        return image.view_as(image)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad.contiguous(memory_format=ctx.format)
 
 
 def holds_convolutions(module: nn.Module) -> bool:

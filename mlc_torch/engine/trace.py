@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.layouts import Next, convolve, holds_convolutions, what_follows, with_gradient_like_it
+from mlc_torch.engine.images import call_over_images
+from mlc_torch.engine.layouts import Next, called, what_follows
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
@@ -150,12 +150,8 @@ def functional(
             if tensor is not None
         }
         if arranged:
-            sources = [with_gradient_like_it(s) for s in sources]
-            if holds_convolutions(step.module):
-                return convolve(step.module, own, sources, following.get(step, Next.OTHER))
-        # Every holder of a tensor is named above, once: torch's own search for ties would swap a module that stands at
-        # two places twice, and leave the stand-in behind.
-        return functional_call(step.module, own, tuple(sources), tie_weights=False)
+            return call_over_images(step.module, own, sources, following.get(step, Next.OTHER))
+        return called(step.module, own, sources)
 
     arranged = device.type == "cpu"
     return call

@@ -41,7 +41,8 @@ class MLCRMSPropOptimizer(MLCOptimizer):
     def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
         alpha, lr, decay = self._alpha, numbers["lr"], self._weight_decay
         if not self._isCentered and not self._momentumScale:
-            # Adam's step, with a mean of the gradients that is the gradient itself: its memory need only be finite.
+            # Adam's step, with a mean of the gradients that is the gradient itself: what its memory holds before has no
+            # weight, as long as it is finite where the gradient is.
             means = foreach("mul", grads, 0.0)
             fused_adam_(
                 params,
@@ -63,8 +64,8 @@ class MLCRMSPropOptimizer(MLCOptimizer):
         spread, made = square, [square]
         if self._isCentered:
             average = foreach("lerp", states[1], grads, 1 - alpha)
-            # Rounding can take n - a² below zero, where the root does not exist.
-            spread = foreach("clamp_min", foreach("addcmul", square, average, average, value=-1), 0.0)
+            # Rounding can take n - a² below zero, where the root does not exist. (Both are rounded: equal ones leave 0.)
+            spread = foreach("clamp_min", foreach("sub", square, foreach("mul", average, average)), 0.0)
             made.append(average)
         steps = foreach("div", grads, foreach("add", foreach("sqrt", spread), self._epsilon))
         steps = foreach("mul", steps, lr)

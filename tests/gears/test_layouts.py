@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,13 +22,17 @@ from mlc_torch import (
     MLCPoolingDescriptor,
     MLCPoolingLayer,
     MLCPoolingType,
+    MLCRegularizationType,
+    MLCSGDOptimizer,
     MLCTrainingGraph,
 )
 from mlc_torch.engine import layouts
+from mlc_torch.engine.images import call_over_images
 from mlc_torch.engine.layouts import Layout, Next
+from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
 from tests.gears.test_kernels import pretend
-from tests.graph.programs import array, conv, cpu, data, dense, loss, placeholder, sgd, values
+from tests.graph.programs import array, conv, cpu, data, dense, hyper, loss, placeholder, sgd, values
 from tests.layers.records import tensor
 
 
@@ -47,8 +54,8 @@ class Watching(TorchDispatchMode):
 def test_no_strided_pointwise_convolution_meets_channels_last(monkeypatch, vector_code):
     """The kernel that corrupts memory is not reached."""
     pretend(monkeypatch, vector_code)
-    image = torch.randn(2, 8, 9, 9).contiguous(memory_format=torch.channels_last)
-    for stride, groups, padding in itertools.product((2, 3, (1, 2)), (1, 2, 8), (0, 1)):
+    images = [torch.randn(n, 8, 9, 9).contiguous(memory_format=torch.channels_last) for n in (1, 2)]
+    for image, stride, groups, padding in itertools.product(images, (2, 3, (1, 2)), (1, 2, 8), (0, 1)):
         module = nn.Conv2d(8, 16, 1, stride, padding, groups=groups)
         with torch.no_grad(), Watching() as watching:
             got = layouts.convolve(module, dict(module.named_parameters()), [image])
@@ -180,6 +187,86 @@ def test_a_small_image_that_has_channels_last_keeps_them(monkeypatch):
             assert layouts.layout_of(module, image) is want
 
 
+class Dropping(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None
+
+
+class Dropped(nn.Module):
+    """Gives no gradient to what stands before it."""
+
+    def forward(self, x):
+        return Dropping.apply(x)
+
+
+class Written(nn.Module):
+    """Writes into what it is given."""
+
+    def forward(self, x):
+        return x.mul_(2).relu_()
+
+
+def trained(module: nn.Module) -> tuple[str, np.ndarray]:
+    """The gear, and a convolution's weights after a step with this behind it, flattened, and a dense layer."""
+    layer = MLCConvolutionLayer(
+        weights=tensor(values(16, 3, 3, 3) * 0.2, [1, 48, 3, 3]), biases=None, descriptor=conv(3, 16)
+    )
+    graph, x, t = MLCGraph(), placeholder(2, 3, 6, 6), placeholder(2, 4)
+    image = graph.node(TorchLayer(module), source=graph.node(layer, source=x))
+    graph.node(dense(576, 4, seed=5), source=graph.reshape(shape=[2, 576], source=image))
+    decay = hyper(0.001, regularization=MLCRegularizationType.l2, scale=0.5)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=MLCSGDOptimizer(descriptor=decay))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    given = {"inputsData": {"x": data(values(2, 3, 6, 6, seed=7))}, "lossLabelsData": {"t": data(values(2, 4, seed=9))}}
+    assert training.execute(**given, lossLabelWeightsData=None, batchSize=2, options=[])
+    return training._runs.last.gear.name, array(layer.weights).reshape(16, 3, 3, 3)
+
+
+def test_no_gradient_stays_none():
+    """Zeros would be another thing: the weights before it would shrink by their regularization."""
+    gear, weights = trained(Dropped())
+    assert gear == "planned"
+    np.testing.assert_array_equal(weights, values(16, 3, 3, 3) * np.float32(0.2))
+
+
+def test_a_module_may_write_into_its_image():
+    gear, weights = trained(Written())
+    assert gear == "planned"
+    w = torch.from_numpy(values(16, 3, 3, 3) * np.float32(0.2)).double().requires_grad_()
+    v, c = (
+        torch.from_numpy(values(4, 576, seed=5) * np.float32(0.5)).double(),
+        torch.from_numpy(values(4, seed=6)).double(),
+    )
+    x, t = (torch.from_numpy(a).double() for a in (values(2, 3, 6, 6, seed=7), values(2, 4, seed=9)))
+    error = F.mse_loss(F.linear((F.conv2d(x, w, padding=1) * 2).relu().flatten(1), v, c), t)
+    (grad,) = torch.autograd.grad(error, w)
+    np.testing.assert_allclose(weights, (w - 0.001 * (grad + 0.5 * w)).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("module", [nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(1, 8, 5), nn.Conv2d(8, 16, 1, 2)], ids=repr)
+def test_an_image_without_a_batch(monkeypatch, module):
+    image = torch.randn(module.in_channels, 9, 9)
+    for vector_code in (True, False):
+        pretend(monkeypatch, vector_code)
+        made = call_over_images(module, dict(module.named_parameters()), [image])
+        torch.testing.assert_close(made, module(image), rtol=1e-4, atol=1e-5)
+
+
+def test_group_normalization_behind_what_needs_no_gradient():
+    """In a process of its own: torch would end it."""
+    command = [sys.executable, "-m", "tests.gears.group_normalization"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, (run.stdout, run.stderr[-2000:])
+    found = [line.split() for line in run.stdout.splitlines()]
+    assert len(found) == 6
+    assert all(gear == "planned" and float(distance) < 1e-6 for gear, distance in found)
+
+
 @pytest.mark.parametrize(
     ("outputs", "image", "last", "x86"),
     [
@@ -278,12 +365,13 @@ def test_few_elements_are_not_laid_out_for_pooling():
 
 
 def test_a_depthwise_result_has_channels_last_whatever_came(monkeypatch):
-    """Its weights are the same in both layouts, and torch goes by them."""
+    """Its weights are the same in both layouts, and torch goes by them. The gradient of what came lies as that did."""
     pretend(monkeypatch, True)
     module = nn.Conv2d(8, 8, 3, groups=8)
     image = torch.randn(4, 8, 9, 9, requires_grad=True)
-    made = layouts.convolve(module, dict(module.named_parameters()), [layouts.with_gradient_like_it(image)])
-    assert made.is_contiguous(memory_format=torch.channels_last)
+    came = call_over_images(nn.Identity(), {}, [image * 1])
+    made = call_over_images(module, dict(module.named_parameters()), [came])
+    assert came.is_contiguous() and made.is_contiguous(memory_format=torch.channels_last)
     (grad,) = torch.autograd.grad(made.square().sum(), image)
     assert grad.is_contiguous()
     exact = image.detach().double().requires_grad_()

@@ -1,0 +1,56 @@
+"""Calling modules over images on the CPU: convolutions by the rules of ``layouts``, gradients that lie as their images do."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+
+from mlc_torch.engine.layouts import Next, called, convolve, has_channels_last, holds_convolutions
+
+
+def call_over_images(
+    module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor], following: Next = Next.OTHER
+) -> Any:
+    """What a module gives with ``own`` in place of its tensors. ``following``: what becomes of a convolution's result."""
+    if holds_convolutions(module):
+        made = convolve(module, own, sources, following)
+    else:
+        made = called(module, own, _safe_for(module, sources))
+    _lay_out_gradients(made)
+    return made
+
+
+def _lay_out_gradients(made: Any) -> None:
+    """Let the gradients of images that a layer gave lie as the images do.
+
+    That of a flattened one comes contiguous, as does that of a slice, and kernels that find one layout in the image and another
+    in its gradient go through both element by element: 147,456 elements of a GELU's gradient take 5.0 ms on x86 with AVX-512,
+    .5 in one layout, and laying them out .1; ELU's three times as long, batch normalization's five times.
+    """
+    for value in made if isinstance(made, (tuple, list)) else (made,):
+        if isinstance(value, torch.Tensor) and value.requires_grad and value.dim() == 4:
+            layout = torch.channels_last if has_channels_last(value) else torch.contiguous_format
+            value.register_hook(functools.partial(_laid_out, layout))
+
+
+def _laid_out(layout: torch.memory_format, grad: torch.Tensor | None) -> torch.Tensor | None:
+    return None if grad is None else grad.contiguous(memory_format=layout)
+
+
+def _safe_for(module: nn.Module, sources: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What a module is given: contiguous where channels last might end the process.
+
+    torch's gradient of group normalization does that over an image with channels last that needs no gradient itself: it lies
+    behind a stopped gradient, or behind weights that are not trained (seen with torch 2.13 on ARM; mask False, True, True).
+    """
+    if not torch.is_grad_enabled() or not any(map(_may_normalize_groups, module.modules())):
+        return sources
+    return [s if s.requires_grad else s.contiguous() for s in sources]
+
+
+def _may_normalize_groups(module: nn.Module) -> bool:
+    known = type(module).__module__.startswith(("torch.nn.modules.", "mlc_torch."))
+    return isinstance(module, nn.GroupNorm) or not known
