@@ -7,21 +7,18 @@ of random sizes, trained or inferred, each with its numbers compared first. Slow
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import random
 import statistics
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 
-from benchmarks.__main__ import block
-from benchmarks.agreement import apart
-from benchmarks.contenders import HandWritten, MLCompute
+from benchmarks.__main__ import measure, parsed
+from benchmarks.contenders import HAND_WRITTEN, ONE_CALL
 from benchmarks.networks import recurrent
 from benchmarks.workloads import Workload, sequence
 
@@ -110,23 +107,6 @@ def drawn(seed: int, count: int) -> list[Workload]:
     return found
 
 
-def ratio(workload: Workload, device: torch.device, rounds: int) -> tuple[float, float]:
-    """The median ratio to by hand, and the milliseconds by hand."""
-    ours, by_hand = MLCompute(workload, device), HandWritten(workload, device)
-    apart(workload, by_hand, ours)
-    contenders: tuple[Any, Any] = ours, by_hand
-    for contender in contenders:
-        block(contender, 3, device)
-    steps = max(2, min(500, round(0.03 / max(block(by_hand, 2, device), 1e-6))))
-    gc.collect()
-    gc.disable()
-    try:
-        times = [[block(contender, steps, device) for contender in contenders] for _ in range(rounds)]
-    finally:
-        gc.enable()
-    return statistics.median(a / b for a, b in times), statistics.median(b for _, b in times) * 1e3
-
-
 def main(arguments: list[str] | None = None) -> list[float]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -135,13 +115,17 @@ def main(arguments: list[str] | None = None) -> list[float]:
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
+    how = parsed(["--device", options.device, "--rounds", str(options.rounds), "--block", "0.03"])
     if options.threads:
         torch.set_num_threads(options.threads)
     found = []
     for workload in drawn(options.seed, options.count):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about kernels that it tries
-            median, milliseconds = ratio(workload, torch.device(options.device), options.rounds)
+            measured = measure(workload, torch.device(options.device), how)
+        if ONE_CALL not in measured:
+            raise SystemExit(f"{workload.name} does not run")  # why stands above
+        median, milliseconds = measured[ONE_CALL]["ratio"], measured[HAND_WRITTEN]["seconds"] * 1e3
         found.append(median)
         print(f"{'! ' if median > 1 else '  '}{median:.3f} of {milliseconds:9.3f} ms  {workload.name}", flush=True)
     print(f"{len(found)} networks, median {statistics.median(found):.2f}, above 1: {sum(r > 1 for r in found)}")

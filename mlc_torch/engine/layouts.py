@@ -50,7 +50,7 @@ class Convolution:
     groups: int
     outputs: int
     image: tuple[int, ...]
-    imagehas_channels_last: bool
+    image_has_channels_last: bool
     following: Next
     vector_code: bool
     threads: int
@@ -70,11 +70,11 @@ class Convolution:
     @property
     def is_less_to_lay_out_before(self) -> bool:
         """Whether making the image contiguous is less work than making the result so."""
-        return not self.imagehas_channels_last or self.image[1] * math.prod(self.stride) <= self.outputs
+        return not self.image_has_channels_last or self.image[1] * math.prod(self.stride) <= self.outputs
 
     @property
     def is_pointwise_by_torch(self) -> bool:
-        """Whether torch multiplies matrices itself for a 1x1 convolution, rather than asking oneDNN (torch 2.6 to 2.13)."""
+        """Whether torch multiplies matrices itself for a 1x1 convolution, rather than asking oneDNN (torch 2.11, 2.13)."""
         sizes = {*self.kernel, *self.stride, *self.dilation}
         return sizes == {1} and self.image[0] < 16 and self.threads == 1
 
@@ -105,7 +105,7 @@ FEW = 4
 
 CONVOLUTION_LAYOUTS = (
     LayoutRule(
-        lambda c: c.is_little_for_torch and (not c.imagehas_channels_last or c.outputs < 16 or c.is_strided_pointwise),
+        lambda c: c.is_little_for_torch and (not c.image_has_channels_last or c.outputs < 16 or c.is_strided_pointwise),
         Layout.CONTIGUOUS,
         "One image of 48x48, 3 and 8 channels to 8, one thread, milliseconds of torch's own kernel contiguous and with "
         "channels last: on x86 forward .15 and .48, gradient .30 and .65; on a Neoverse-N1 .33 and .57, .60 and .98. More "
@@ -153,7 +153,7 @@ CONVOLUTION_LAYOUTS = (
         Layout.CHANNELS_LAST,
         "ARM, torch 2.13 without vector code: all convolutions of a ResNet-20 step take 483 ms with channels last, 843 "
         "contiguous (batch 64, 2 threads). Forward and gradient, one thread, 16 images of 32x32: two groups 22 against 58 "
-        "ms, dilation 2 18 against 42. Depthwise gradients have a rule of their own below.",
+        "ms, dilation 2 18 against 42. Depthwise gradients have a rule of their own in kernels.py.",
     ),
     LayoutRule(
         lambda c: c.vector_code and c.following is Next.FLAT and c.is_less_to_lay_out_before,

@@ -82,6 +82,16 @@ def test_the_oracle_of_the_momentum_that_keeps_its_rate():
         np.testing.assert_allclose(got, was - 0.5 * g, rtol=1e-5, atol=1e-6)
 
 
+def test_a_centered_mean_that_keeps_nothing_leaves_no_spread():
+    """alpha = 0: n = g² and a = g, both rounded alike, so that the step is lr·g/ε and not what rounding left of n - a²."""
+    optimizer = MLCRMSPropOptimizer(descriptor=hyper(0.01), momentumScale=0.0, alpha=0.0, epsilon=0.01, isCentered=True)
+    bench = Bench(optimizer).compile()
+    before = bench.weights()
+    bench.step(0)
+    for got, was, g in zip(bench.weights(), before, gradients(0), strict=True):
+        np.testing.assert_allclose(got, was - 0.01 * g / 0.01, rtol=1e-5, atol=1e-6)
+
+
 def test_the_time_step_counts_updates():
     optimizer = MLCAdamOptimizer(descriptor=hyper(), beta1=0.9, beta2=0.999, epsilon=1e-8, timeStep=5)
     program = regression(optimizer)
