@@ -29,6 +29,7 @@ available: dict[str, bool] = {
     "inductor": True,
     "own_conv": hasattr(torch.ops.aten, "_slow_conv2d_backward"),
     "library_lstm": hasattr(torch, "mkldnn_rnn_layer") and hasattr(torch.ops.aten, "mkldnn_rnn_layer_backward"),
+    "packed_lstm": hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight"),
     "script": hasattr(torch.jit, "CompilationUnit"),
 }
 
@@ -413,6 +414,18 @@ def library_lstm(
     finally:
         if mode is not keeps:
             torch._C._set_grad_enabled(mode)
+
+
+def packed_for_library_lstm(
+    wi: torch.Tensor, wh: torch.Tensor, shape: list[int], reverse: bool
+) -> Sequence[torch.Tensor]:
+    """The weights of a layer for ``library_lstm`` over a source of this shape, laid out as its kernels read them.
+
+    It does so with other weights at every call, which takes as long as ten steps of a small layer.
+    """
+    if not available["packed_lstm"]:
+        return wi, wh
+    return torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight(wi, wh, wh.shape[1], reverse, True, False, shape)
 
 
 def library_lstm_backward(

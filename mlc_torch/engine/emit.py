@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.standing import MadeOnce
 from mlc_torch.engine.trace import is_view
 from mlc_torch.operations import functions
 
@@ -46,7 +47,8 @@ def emit(
             lines.append("taken.clear()")
     standing = set(inputs)
     for node in nodes:
-        if node.op == "get_attr" or (is_view(node) and standing.issuperset(node.all_input_nodes)):
+        stands = standing.issuperset(node.all_input_nodes)
+        if node.op == "get_attr" or (stands and (is_view(node) or _is_made_once(node))):
             before.append(writer.line(node))
             standing.add(node)
             lines += calls.pop(node, ())
@@ -68,6 +70,10 @@ def emit(
     scope: dict[str, Any] = dict(writer.bound)
     exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
     return scope["make"]
+
+
+def _is_made_once(node: fx.Node) -> bool:
+    return isinstance(node.target, type) and issubclass(node.target, MadeOnce)
 
 
 def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node, fx.Node | None]:

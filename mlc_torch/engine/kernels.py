@@ -30,6 +30,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
+from mlc_torch.engine.standing import joined_parameters, packed_layer
 from mlc_torch.engine.trace import Recording
 
 aten = torch.ops.aten
@@ -173,7 +174,25 @@ def _one_channel(node: fx.Node) -> Replacement | None:
     return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
 
 
+_JOINED = KernelRule(
+    aten.cat.default,
+    joined_parameters,
+    "An LSTM's gates, 4 parts each of inputs x hidden and hidden x hidden, microseconds for both, new memory and so: ARM, one "
+    "thread, 16x32 8.4 and 1.8, 64x128 25 and 15, 256x256 133 and 115; x86, one thread, 4.8 and 1.0, 17 and 12, and 937 and 190 "
+    "where new memory has to be asked of the system; two threads 64x128 20 and 12, 256x256 by torch's threads 79, by Python 158.",
+)
+_PACKED = KernelRule(
+    torch.ops.mlc_torch.lstm_library_inference.default,
+    packed_layer,
+    "torch 2.11, AVX-512; microseconds of a layer by nn.LSTM, by the library over joined weights, over packed ones, and to find "
+    "that their bytes are the same; one thread, samples x steps, inputs x hidden: 1x1 16x32 52, 43, 26 and 5; 1x5 64x128 101, "
+    "91, 49 and 17; 8x12 64x128 244, 229, 188 and 17; 1x5 256x256 408, 404, 146 and 171; two threads 1x5 64x128 155, 136, 70 and "
+    "18; 1x5 256x256 367, 335, 129 and 170. On ARM packing changes nothing (64x128, 1x5: 695 and 697), and the bytes take longer to "
+    "compare than to copy.",
+)
+
 KERNELS_WITHOUT_VECTOR_CODE = (
+    _JOINED,
     KernelRule(aten.addmm.default, _product, "PRODUCTS_BY_ACL"),
     KernelRule(aten.mm.default, _product, "PRODUCTS_BY_ACL"),
     KernelRule(
@@ -220,6 +239,8 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1."""
 
 KERNELS_WITH_AVX512 = (
+    _JOINED,
+    _PACKED,
     KernelRule(
         aten.gelu.default,
         in_pieces("tanh", least=2**15, most=2**16),

@@ -85,6 +85,8 @@ def _recorded(
             "injected": [g.detach().clone() for g in injected],
         }
     placeholders = {kind: [recorder.placeholder(t) for t in tensors] for kind, tensors in given.items()}
+    for node in placeholders["parameters"]:
+        node.meta["stands"] = True  # the same tensor in every pass
     placeholders["masks"] = []
     draws: list[Draw] = []
 

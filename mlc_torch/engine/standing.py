@@ -1,0 +1,117 @@
+"""What stands ready between passes on the CPU: memory that parameters are joined in, and LSTM weights as oneDNN wants them.
+
+A program may write into its weights' memory at any time and tells nobody, so each pass looks at them anew. Only what is made
+of them is kept: memory, which need not be found again, and what was computed of the same bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from mlc_torch.engine.replacements import Replacement
+from mlc_torch.engine.trace import is_view, may_write
+from mlc_torch.torch_private import library_lstm, packed_for_library_lstm
+
+_LITTLE = 128 << 10
+"""Bytes of a part. Less is copied by Python in less time than torch takes to begin; more is for torch's threads."""
+
+
+class MadeOnce:
+    """Made when a phase is bound to its parameters, and called in each pass."""
+
+
+class Joined(MadeOnce):
+    """Parameters side by side."""
+
+    def __init__(self, *parts: torch.Tensor) -> None:
+        self.parts, self.whole = parts, torch.cat(parts)
+        self.pieces = self.whole.split([len(p) for p in parts])
+        little = all(p.is_contiguous() and p.nbytes <= _LITTLE for p in parts)
+        pairs = zip(self.pieces, parts, strict=True)
+        self._copies = [(_bytes_of(piece), _bytes_of(part)) for piece, part in pairs] if little else None
+
+    def __call__(self) -> torch.Tensor:
+        if self._copies is None:
+            return torch.cat(self.parts, out=self.whole)
+        for piece, part in self._copies:
+            piece[:] = part
+        return self.whole
+
+
+class PackedLSTM(MadeOnce):
+    """A layer's weights as oneDNN lays them out for its kernels, packed again whenever their bytes have changed."""
+
+    def __init__(
+        self, wi: Sequence[torch.Tensor], wh: Sequence[torch.Tensor], shape: Sequence[int], reverse: bool
+    ) -> None:
+        self._shape, self._reverse, self._gates = list(shape), reverse, (Joined(*wi), Joined(*wh))
+        pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
+        self._compared = [(piece.data_ptr(), part.data_ptr(), part.nbytes) for piece, part in pairs]
+        self._packed: Sequence[torch.Tensor] | None = None
+
+    def __call__(
+        self, x: torch.Tensor, b: torch.Tensor, none: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        differ, packed = bytes_differ(), self._packed
+        for kept, given, size in self._compared:
+            if differ(kept, given, size):
+                packed = None
+                break
+        if packed is None:
+            self._packed = None  # interrupted here, nothing is kept that does not fit the bytes beside it
+            inputs, hidden = self._gates
+            packed = self._packed = packed_for_library_lstm(inputs(), hidden(), self._shape, self._reverse)
+        wi, wh = packed
+        return library_lstm(x, wi, wh, b, none, h0, c0, self._reverse, False)[:3]
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    return tensor.detach().view(-1).view(torch.uint8).numpy().data
+
+
+@functools.cache
+def bytes_differ() -> Callable[[int, int, int], int]:
+    """C's ``memcmp``."""
+    compare = ctypes.PyDLL(None).memcmp
+    compare.argtypes, compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
+    return compare
+
+
+# The rules of ``kernels`` that put them in
+
+
+def joined_parameters(node: fx.Node) -> Replacement | None:
+    """A concatenation of whole parameters, by their first dimension, that no result shows and nobody writes into."""
+    parts: Any = node.args[0]
+    along: Any = node.args[1] if len(node.args) > 1 else 0
+    if along != 0 or node.kwargs or any(p.op != "placeholder" or not p.meta.get("stands") for p in parts):
+        return None
+    return None if _gets_out(node) else _made_once(node, Joined, tuple(parts), ())
+
+
+def packed_layer(node: fx.Node) -> Replacement | None:
+    """An LSTM layer whose weights are joined parameters."""
+    given: Any = node.args
+    x, wi, wh, b, none, h0, c0, reverse = given
+    if not all(w.target is operator.call and w.args[0].target is Joined for w in (wi, wh)):
+        return None
+    gates = [list(w.args[0].args) for w in (wi, wh)]
+    return _made_once(node, PackedLSTM, (*gates, x.meta["lies"][0], reverse), (x, b, none, h0, c0))
+
+
+def _made_once(node: fx.Node, kind: type[MadeOnce], of: tuple[Any, ...], called_with: tuple[Any, ...]) -> Replacement:
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(kind, of)
+    return operator.call, (made, *called_with)
+
+
+def _gets_out(node: fx.Node) -> bool:
+    """Whether a result may be this node's memory, or an operation may write into it."""
+    return any(user.op == "output" or may_write(user) or (is_view(user) and _gets_out(user)) for user in node.users)
