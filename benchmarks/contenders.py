@@ -2,7 +2,7 @@
 
 How a call is written (``Workload.style``) is the same thought on both sides:
 
-prepared       the data is wrapped beforehand, nobody looks at the result
+prepared       the data is wrapped beforehand, for a GPU in pinned memory; nobody looks at the result
 fresh          the caller's array is wrapped anew for each call
 handler        fresh, and the result (or the loss) is looked at: a completion handler there, ``.numpy()`` here
 copied         fresh, and the result is copied out
@@ -95,8 +95,7 @@ class HandWritten:
         self.step: Callable[[int], Any] = self._chosen()
 
     def _host(self, array: np.ndarray) -> torch.Tensor:
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory() if self.device.type == "cuda" else tensor
+        return torch.from_numpy(pinned(array, self.device))
 
     def _feeds(self, number: int) -> list[torch.Tensor]:
         if self.workload.style == "prepared":
@@ -183,12 +182,15 @@ class MLCompute:
         tensors = list(self.inputs.values())
         # Whoever is not held has no memory: a graph computes into it only as long as somebody can look.
         self.result = workload.build(build, tensors[0], workload.module(torch.device("cpu")), *tensors[1:])
-        self.prepared = [self._wrapped(n) for n in range(BATCHES)]
+        self.prepared = [
+            {name: _data(pinned(a, device)) for name, a in zip(self.inputs, arrays, strict=True)}
+            for arrays in self.arrays
+        ]
         self.seen: Any = None
         self.how = [MLCExecutionOptions.synchronous] if workload.style in ("handler", "copied", "selectors") else []
         more = {"use_inductor": True} if inductor else {}
         if workload.trains:
-            self._make_training(build, more)
+            self._make_training(build, more, device)
         else:
             self._make_inference(build, more)
         self.step: Callable[[int], Any] = self._chosen()
@@ -201,7 +203,7 @@ class MLCompute:
             self.out = np.empty(self.result.descriptor.shape, np.float32)
         assert self.graph.compile(options=[], device=self.device, **more)
 
-    def _make_training(self, build: graphs.Builder, more: dict[str, Any]) -> None:
+    def _make_training(self, build: graphs.Builder, more: dict[str, Any], device: torch.device) -> None:
         workload = self.workload
         labels = [workload.labels(n) for n in range(BATCHES)]
         self.labels = [one_hot(y, workload.classes) if workload.classes else y for y in labels]
@@ -219,7 +221,7 @@ class MLCompute:
             self.gradient_data = _data(_user_gradient(workload))
         self.bound = self.inputs | ({"gradient": self.gradient} if by_user else {"label": self.y})
         assert self.graph.compile(options=[], device=self.device, **more)
-        self.prepared_labels = [{"label": _data(y)} for y in self.labels]
+        self.prepared_labels = [{"label": _data(pinned(y, device))} for y in self.labels]
         if not by_user:
             del self.result  # only what somebody holds is kept
 
@@ -351,6 +353,11 @@ _TYPES = {"float32": MLCDataType.float32, "int64": MLCDataType.int64}
 
 def _data(array: np.ndarray) -> MLCTensorData:
     return MLCTensorData(bytesNoCopy=array, length=array.nbytes)
+
+
+def pinned(array: np.ndarray, device: torch.device) -> np.ndarray:
+    """The array where ``device`` copies from fastest."""
+    return torch.from_numpy(array).pin_memory().numpy() if device.type == "cuda" else array
 
 
 def _samples(workload: Workload) -> int:

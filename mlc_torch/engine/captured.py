@@ -189,7 +189,9 @@ class Captured:
                 old.copy_(new)
         for noise, mask in self._masks:
             noise.redraw(mask)
-        return self._replay()
+        values = self._replay()
+        self._block.settle()
+        return values
 
     def _replay(self) -> Tensors:
         if self._forward is not None:

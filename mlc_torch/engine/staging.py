@@ -13,7 +13,8 @@ from mlc_torch.engine.recording import release_later
 
 _ALIGNMENT = 256
 _SMALL, _READ, _LARGE = 128 << 10, 1 << 20, 16 << 20
-"""In bytes. Below the first an inference may have a recording for each slot, below the second kernels read the slots."""
+"""In bytes. Below the first an inference may have a recording for each slot, below the second kernels read the slots, from there
+on pinned memory is not copied to them."""
 _ZERO = torch.zeros((), dtype=torch.int32, device="cpu")
 
 
@@ -45,7 +46,8 @@ class Block:
         self.feeds = views_of(self.memory, like)
         self.numbers = self.memory[size - 4 * numbers :].view(torch.float32) if numbers else None
         self._slot_count = 8 if size < _SMALL else 4 if size < _LARGE else 2
-        self.is_small = size < _SMALL
+        self.is_small, self._is_large = size < _SMALL, size >= _READ
+        self._taken: torch.cuda.Event | None = None
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
         if 0 < size < _READ:
             seen = [_seen_by(device, slot.memory) for slot in self._slots]
@@ -68,6 +70,11 @@ class Block:
 
     def fill(self, feeds: Tensors, numbers: Sequence[float]) -> bool:
         """Copy host tensors and numbers to the device. Gives whether the numbers went along."""
+        if self._is_large and _large_are_pinned(feeds):
+            self.take(feeds)
+            self._taken = torch.cuda.Event()
+            self._taken.record(torch.cuda.current_stream(self.memory.device))
+            return False
         slot_number = self.stage(feeds, numbers)
         if slot_number is None:
             self.take(feeds)
@@ -76,8 +83,14 @@ class Block:
         self.mark(slot_number)
         return bool(numbers)
 
+    def settle(self) -> None:
+        """Wait for copies out of the program's own memory, which it may write into once the call returns."""
+        if self._taken is not None:
+            self._taken.synchronize()
+            self._taken = None
+
     def take(self, feeds: Tensors) -> None:
-        """Copy tensors that lie on some device."""
+        """Copy tensors from where they lie: some device, or pinned memory of the program's."""
         for static, feed in zip(self.feeds, feeds, strict=True):
             static.copy_(feed, non_blocking=True)
 
@@ -116,6 +129,16 @@ class Block:
             done = self._done[slot_number // half] or torch.cuda.Event()
             done.record(torch.cuda.current_stream(self.memory.device))
             self._done[slot_number // half] = done
+
+
+def _large_are_pinned(feeds: Tensors) -> bool:
+    """Whether all of the feeds that are large lie where the GPU can copy them from by itself.
+
+    (H200, microseconds until a copy is done, through memory of ours and straight: 2 MiB 69 and 48, 12 MiB 317 and 247; with five
+    cores of its host to copy 445 and 249.)
+    """
+    large = [f for f in feeds if f.nbytes >= _READ]
+    return bool(large) and all(f.is_cpu and f.is_pinned() for f in large)
 
 
 def _pinned(size: int) -> torch.Tensor:

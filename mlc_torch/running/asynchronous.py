@@ -25,7 +25,8 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
         answers.append((result, seconds))
 
     member, options, _, batch_size, data, outputs, _ = request
-    measured = Request(member, options | PROFILING | SYNCHRONOUS, handler, batch_size, data, outputs, keeps_result=True)
+    options |= SYNCHRONOUS
+    measured = Request(member, options | PROFILING, handler, batch_size, data, outputs, keeps_result=True)
     usual = partial(graph._runs.usual, graph, member, options, handler, batch_size, *data, outputs, True)
     try:
         seconds = _at_once(graph, usual)

@@ -200,6 +200,12 @@ def wait_for(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
+def on_host(value: torch.Tensor) -> torch.Tensor:
+    """A device's value in host memory, as soon as the device has it."""
+    with queueing(value.device):
+        return value.cpu()
+
+
 def _copied_out(value: torch.Tensor) -> torch.Tensor:
     """The value as it is now in the device's order of work, on its way to the host."""
     if value.device.type != "cuda":

@@ -110,7 +110,7 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     if done is None:
         return True
     if isinstance(done, Queued):
-        return done.finish(graph._queue, bool(options & SYNCHRONOUS), _is_soon_done(graph._runs.active))
+        return done.finish(graph._queue, bool(options & SYNCHRONOUS), is_soon_done(graph._runs.active))
     assert handler is not None
     result, clock = done
     try:
@@ -125,7 +125,7 @@ _FEW_STEPS, _LITTLE_WORK = 16, 2**24
 """What a GPU does in less time than the completion thread takes to begin."""
 
 
-def _is_soon_done(session: Session | None) -> bool:
+def is_soon_done(session: Session | None) -> bool:
     """Whether a device has hardly anything to do for an inference."""
     plan = None if session is None else session.plan
     return plan is not None and not plan.differentiates and len(plan.steps) <= _FEW_STEPS and plan.work <= _LITTLE_WORK

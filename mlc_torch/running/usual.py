@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
-from mlc_torch.running.completion import came_from_handler, fill, wait_for
+from mlc_torch.running.completion import came_from_handler, fill, on_host, wait_for
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
 from mlc_torch.running.results import output_targets
-from mlc_torch.running.road import fail, recover
+from mlc_torch.running.road import fail, is_soon_done, recover
 from mlc_torch.running.state import Usual, never
 from mlc_torch.tensor import MLCTensor
 from mlc_torch.tensor.data import USUAL
@@ -26,12 +26,33 @@ from mlc_torch.tensor.state import changes
 from mlc_torch.torch_private import DISTURBED, SURROUNDINGS, records_gradients
 
 _UNUSUAL = BY_LAYER | PROFILING | SKIPS_WRITING
+
+
+class _Way(NamedTuple):
+    """How a device is different, in the words of ``_TEXT``."""
+
+    declines: str
+    """What else is unusual."""
+    keeps: str
+    """When a handler is given a result that later runs do not change."""
+    gives: str
+    """A value as the program gets it."""
+    waits: str
+    """What is done at the end."""
+
+
+_ASKED = "(handler is not None or outputs)"
 _WAYS = {
-    "cpu": ("", "pass"),
-    "cuda": (" or handler is not None or outputs", f"if options & {SYNCHRONOUS}: wait_for(device.torch_device)"),
+    "cpu": _Way("", "(keeps or (len(threads) > 1 and graph._users.are_several()))", "{}", "pass"),
+    "cuda": _Way(
+        f" or {_ASKED} and not (soon and (options & {SYNCHRONOUS} or handler is None) and graph._queue.is_unused)",
+        "True",
+        "on_host({})",
+        f"if options & {SYNCHRONOUS} and not {_ASKED}: wait_for(device.torch_device)",
+    ),
 }
-"""What else is unusual on a device, and what is done at the end. On a GPU, what somebody is to be given is still to come when
-the call returns, and is for the road to bring."""
+"""On a GPU, what somebody is to be given is still to come when the work is queued: waiting for it is left to the road, unless it
+comes at once."""
 
 _TEXT = """\
 def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
@@ -78,9 +99,9 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
             recover(graph, before)
             raise
         for cell, target in targets:
-            fill(target, cell.value)
-        if handler is not None and (keeps or (len(threads) > 1 and graph._users.are_several())):
-            return MLCTensor._of(session.result.frozen(session.result.value))
+            fill(target, {filled})
+        if handler is not None and {keeps}:
+            return MLCTensor._of(session.result.frozen({frozen}))
         return handle
 
     return usual
@@ -99,7 +120,7 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
     repeating = session.repeating()
     if repeating is None:
         return None
-    bound: dict[str, Any] = {"device": device}
+    bound: dict[str, Any] = {"device": device, "soon": is_soon_done(session)}
     looks, views, copies, publishing = [], ["pass"], ["pass"], []
     for n, feed in enumerate(feeds):
         bound |= {f"name{n}": feed.name, f"form{n}": feed.form, f"element{n}": USUAL.get(feed.cell.dtype)}
@@ -116,14 +137,17 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
     for n, cell in enumerate(session.readable):
         bound[f"publish{n}"] = cell.publish
         publishing.append(f"publish{n}(values[{n}], device)")
-    count, (declines, waits) = len(feeds), _WAYS[device._kind]
+    count, way = len(feeds), _WAYS[device._kind]
     text = _TEXT.format(
         bound=", ".join(bound),
         full=full,
         disturbed=DISTURBED,
         unusual=_UNUSUAL,
-        declines=declines,
-        waits=waits,
+        declines=way.declines,
+        keeps=way.keeps,
+        filled=way.gives.format("cell.value"),
+        frozen=way.gives.format("session.result.value"),
+        waits=way.waits,
         count=count,
         looks=_lines(looks, 8),
         given=", ".join(f"d{n}" for n in range(count)),
@@ -158,6 +182,7 @@ _KNOWN: dict[str, Any] = {
         fail,
         fill,
         get_ident,
+        on_host,
         output_targets,
         recover,
         wait_for,

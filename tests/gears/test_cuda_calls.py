@@ -1,0 +1,101 @@
+"""Ordinary calls on a GPU: what the program is given is there when it is called, and its own memory is its own again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import MLCDevice, MLCExecutionOptions, MLCGraph, MLCInferenceGraph, MLCTensorData, unwrap
+from tests.graph.programs import array, data, dense, placeholder, values
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+
+SYNCHRONOUS = [MLCExecutionOptions.synchronous]
+
+
+class Network:
+    """A dense layer on the GPU, beside the same product by NumPy."""
+
+    def __init__(self, samples: int, inputs: int) -> None:
+        layer, graph = dense(inputs, 5), MLCGraph()
+        self.weights, self.biases = array(layer.weights).reshape(5, inputs), array(layer.biases).reshape(5)
+        self.samples, source = samples, placeholder(samples, inputs)
+        self.result = graph.node(with_=layer, source=source)
+        self.graph = MLCInferenceGraph(graphObjects=[graph])
+        assert self.graph.addInputs({"x": source}) and self.graph.addOutputs({"y": self.result})
+        assert self.graph.compile(options=[], device=unwrap(MLCDevice.gpu()))
+
+    def expected(self, x):
+        return x.astype(np.float64) @ self.weights.T.astype(np.float64) + self.biases
+
+    def execute(self, x, options=(), **more):
+        assert self.graph.execute(inputsData={"x": data(x)}, batchSize=self.samples, options=list(options), **more)
+
+
+def close(found, wanted):
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_pinned_memory_may_be_written_to_as_soon_as_a_cuda_call_returns():
+    network = Network(4096, 600)
+    x = torch.empty(4096, 600, pin_memory=True).numpy()
+    for turn in range(6):
+        x[:] = given = values(4096, 600, seed=turn)
+        network.execute(x)
+        x[:] = np.nan
+        close(array_of(network.result), network.expected(given))
+
+
+def array_of(tensor):
+    assert tensor.synchronizeData()
+    return array(tensor)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_synchronous_cuda_call_gives_its_handler_the_result_for_good(samples):
+    network, seen = Network(samples, 7), []
+    given = [values(samples, 7, seed=s) for s in range(6)]
+    for x in given:
+        network.execute(x, SYNCHRONOUS, completionHandler=lambda result, *_: seen.append((result, array(result))))
+        assert seen[-1][1].shape == (samples, 5)
+    for x, (result, at_once) in zip(given, seen, strict=True):
+        close(at_once, network.expected(x))
+        close(array(result), network.expected(x))
+
+
+@pytest.mark.parametrize("options", [[], SYNCHRONOUS])
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_cuda_call_fills_output_buffers(options, handled):
+    network, out = Network(3, 7), np.empty((3, 5), np.float32)
+    for seed in range(6):
+        x, seen = values(3, 7, seed=seed), []
+        more = {"completionHandler": lambda result, *_: seen.append(array(result))} if handled else {}  # noqa: B023
+        network.execute(x, options, outputsData={"y": MLCTensorData(bytesNoCopy=out, length=out.nbytes)}, **more)
+        if options or not handled:
+            close(out, network.expected(x))
+            assert len(seen) == handled
+
+
+def test_handlers_of_cuda_calls_keep_their_order_whoever_waits():
+    network, order = Network(2, 7), []
+    x = values(2, 7)
+    for turn in range(40):
+        options = SYNCHRONOUS if turn % 5 == 4 else ()
+        network.execute(x, options, completionHandler=lambda *_, turn=turn: order.append(turn))
+    network.execute(x, SYNCHRONOUS, completionHandler=lambda *_: order.append(40))
+    assert order == list(range(41))
+
+
+def test_awaited_cuda_calls_give_their_own_results():
+    network = Network(3, 7)
+    given = [values(3, 7, seed=s) for s in range(8)]
+
+    async def all_():
+        return [await network.graph.executeAsync(inputsData={"x": data(x)}, batchSize=3) for x in given]
+
+    for x, (result, seconds) in zip(given, asyncio.run(all_()), strict=True):
+        close(array(result), network.expected(x))
+        assert 0 < seconds < 5
