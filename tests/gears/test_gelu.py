@@ -20,7 +20,7 @@ from mlc_torch import (
     MLCInferenceGraph,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import kernels, rewrite
+from mlc_torch.engine import in_place, kernels
 from mlc_torch.engine.gelu import (
     gelu_as_it_lies,
     gelu_as_it_lies_,
@@ -270,13 +270,13 @@ def test_one_that_lies_another_way_than_its_gradient_stays(monkeypatch):
 @pytest.fixture
 def looked_at(monkeypatch):
     """The nodes that were asked whether they can work in place, as they are after that."""
-    found, look = [], rewrite._activate_in_place
+    found, look = [], in_place._activate_in_place
 
     def listen(asked):
         look(asked)
         found.append(asked)
 
-    monkeypatch.setattr(rewrite, "_activate_in_place", listen)
+    monkeypatch.setattr(in_place, "_activate_in_place", listen)
     return found
 
 

@@ -19,7 +19,7 @@ from mlc_torch import (
     MLCLossType,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import rewrite
+from mlc_torch.engine import in_place
 from mlc_torch.interop import TorchLayer
 from tests.gears.plans import Formula
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]
 @pytest.fixture
 def rewritten(monkeypatch):
     """The operations that were pointed to one that works in place."""
-    found, look = [], rewrite._activate_in_place
+    found, look = [], in_place._activate_in_place
 
     def listen(node):
         before = node.target
@@ -47,7 +47,7 @@ def rewritten(monkeypatch):
         if node.target is not before:
             found.append(node.target)
 
-    monkeypatch.setattr(rewrite, "_activate_in_place", listen)
+    monkeypatch.setattr(in_place, "_activate_in_place", listen)
     return found
 
 
@@ -93,7 +93,7 @@ def test_gradients_in_place(kind, between, rewritten, monkeypatch):
 
     Over three dimensions that gradient is a product, looked at in their shape.
     """
-    monkeypatch.setattr(rewrite, "_LITTLE_GRADIENT", 0)
+    monkeypatch.setattr(in_place, "_LITTLE_GRADIENT", 0)
     make, formula = KINDS[kind]
     graph, x, t = MLCGraph(), placeholder(ROWS, *between, INPUTS), placeholder(ROWS, *between, 3)
     layers = [dense(INPUTS, HIDDEN, seed=1), dense(HIDDEN, 3, seed=5)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCDevice, MLCGraph, MLCLossType, MLCTrainingGraph
-from mlc_torch.engine import lanes, planned, rewrite
+from mlc_torch.engine import in_place, lanes, planned
 from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
@@ -51,7 +51,7 @@ def on_the_cpu(monkeypatch):
     """As on a GPU: torch's own kernels, and gradients in place whatever their size."""
     monkeypatch.setattr(lanes, "Lane", Slow)
     monkeypatch.setattr(planned, "choose_kernels", lambda recording, device: recording)
-    monkeypatch.setattr(rewrite, "_LITTLE_GRADIENT", 0)
+    monkeypatch.setattr(in_place, "_LITTLE_GRADIENT", 0)
 
 
 def _session(make):
