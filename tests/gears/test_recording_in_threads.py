@@ -73,7 +73,7 @@ def test_eight_threads_record_and_run_side_by_side():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_small_inferences_that_are_let_go_of_during_a_recording():
     """Their pinned memory waits until nothing is recorded, and is given back then."""
-    device = torch.device("cuda")
+    device = torch.device("cuda", torch.cuda.current_device())  # as graphs name theirs
 
     def infer() -> None:
         program, _ = made(NETWORKS[0], sgd(0.05), on(device))
