@@ -29,8 +29,8 @@ from benchmarks.table import PHASES, long_table, phases_table, table
 from benchmarks.workloads import FIRST, WORKLOADS, Workload
 
 _FEWEST = 3
-"""Steps in a row: the first one behind another contender finds the memory in other hands (ResNet-20 on x86, two threads: .81 of by
-hand where each step was such a one, .73 in rows of four)."""
+"""Steps in a row: the first one behind another contender finds the memory in other hands. (ResNet-20 on x86, two threads: .81 of
+by hand where each step was such a one, .73 in rows of four.)"""
 
 Makers = dict[str, Callable[[Workload, torch.device], Any]]
 
