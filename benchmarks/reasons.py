@@ -27,7 +27,7 @@ def reason(workload: Workload, device: str, cells: dict[str, dict[str, float]]) 
     if workload.style == "async":
         return "an await hands the work to another thread and back"
     if device == "cuda" and 4 * sum(map(math.prod, workload.shapes)) >= _MUCH:
-        return "the inputs are copied into pinned memory first, where they lie already by hand"
+        return "the call waits until its inputs are copied, so that the program may write into them"
     if workload.name in KNOWN:
         return KNOWN[workload.name]
     if hand < _LITTLE:
