@@ -29,7 +29,7 @@ available: dict[str, bool] = {
     "inductor": True,
     "own_conv": hasattr(torch.ops.aten, "_slow_conv2d_backward"),
     "library_lstm": hasattr(torch, "mkldnn_rnn_layer") and hasattr(torch.ops.aten, "mkldnn_rnn_layer_backward"),
-    "activated_product": hasattr(torch, "_addmm_activation"),
+    "activated_product": hasattr(torch.ops.aten, "_addmm_activation"),
     "packed_lstm": hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight"),
     "script": hasattr(torch.jit, "CompilationUnit"),
 }

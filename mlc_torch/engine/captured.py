@@ -175,8 +175,11 @@ class Captured:
     # The phases
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
-        with recording.LOCK:
-            return self._run_forward(feeds, constants)
+        try:
+            with recording.LOCK:
+                return self._run_forward(feeds, constants)
+        finally:
+            self._block.wait_for_inputs()  # without the lock, since earlier work comes first
 
     def _run_forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         updater = self.updater
@@ -189,9 +192,7 @@ class Captured:
                 old.copy_(new)
         for noise, mask in self._masks:
             noise.redraw(mask)
-        values = self._replay()
-        self._block.settle()
-        return values
+        return self._replay()
 
     def _replay(self) -> Tensors:
         if self._forward is not None:

@@ -21,19 +21,16 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_weight,
 )
 from mlc_torch.engine.trace import is_view, may_write
-from mlc_torch.torch_private import available
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
-def work_in_place(node: fx.Node, device: torch.device) -> None:
+def work_in_place(node: fx.Node) -> None:
     """Whatever of it applies to a node, in the order in which it may come about."""
     _surround(node)
     _add_in_place(node)
     _activate_in_place(node)
-    if device.type == "cpu":
-        _activate_product(node)
 
 
 def _surround(node: fx.Node) -> None:
@@ -112,17 +109,6 @@ def _activate_in_place(node: fx.Node) -> None:
         node.target = _IN_PLACE[node.target]
     elif node.target in _GRADIENT_IN_PLACE and _size(node) > _LITTLE_GRADIENT and _is_to_spare(given[0], node):
         node.target, node.kwargs = _GRADIENT_IN_PLACE[node.target], {**node.kwargs, "grad_input": given[0]}
-
-
-def _activate_product(node: fx.Node) -> None:
-    """A dense layer and its ReLU as one operation of torch's, which does both one after the other.
-
-    (One row of 784 by 128, µs: Neoverse-N1 28.1 and 27.2; 8 rows of 64 by 64 18.4 and 16.4.)
-    """
-    product: Any = node.args[0] if node.target is aten.relu_.default and available["activated_product"] else None
-    if product is None or product.target is not aten.addmm.default or product.kwargs or list(product.users) != [node]:
-        return
-    node.target, node.args = aten._addmm_activation.default, product.args
 
 
 def _is_to_spare(node: fx.Node, user: fx.Node) -> bool:

@@ -119,6 +119,8 @@ class KernelRule:
     operation: Any
     replace: Callable[[fx.Node], Replacement | None]
     evidence: str
+    keeps: bool = False
+    """Whether memory is kept between passes: not for every batch size that comes along."""
 
 
 def is_plain(how: Any) -> bool:
@@ -180,6 +182,7 @@ _JOINED = KernelRule(
     "An LSTM's gates, 4 parts each of inputs x hidden and hidden x hidden, microseconds for both, new memory and so: ARM, one "
     "thread, 16x32 8.4 and 1.8, 64x128 25 and 15, 256x256 133 and 115; x86, one thread, 4.8 and 1.0, 17 and 12, and 937 and 190 "
     "where new memory has to be asked of the system; two threads 64x128 20 and 12, 256x256 by torch's threads 79, by Python 158.",
+    keeps=True,
 )
 _PACKED = KernelRule(
     torch.ops.mlc_torch.lstm_library_inference.default,
@@ -189,6 +192,7 @@ _PACKED = KernelRule(
     "91, 49 and 17; 8x12 64x128 244, 229, 188 and 17; 1x5 256x256 408, 404, 146 and 171; two threads 1x5 64x128 155, 136, 70 "
     "and 18; 1x5 256x256 367, 335, 129 and 170. On ARM packing changes nothing (64x128, 1x5: 695 and 697), and bytes take "
     "longer to compare than to copy.",
+    keeps=True,
 )
 
 KERNELS_WITHOUT_VECTOR_CODE = (
@@ -267,14 +271,18 @@ def has_avx512() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
-def choose_kernels(recording: Recording, device: torch.device) -> Recording:
-    """Point recorded operations to what the rules name; the first rule of an operation that applies counts."""
+def choose_kernels(recording: Recording, device: torch.device, is_declared: bool = True) -> Recording:
+    """Point recorded operations to what the rules name; the first rule of an operation that applies counts.
+
+    ``is_declared``: the shapes are those that the graph was compiled for.
+    """
     vectors = has_vector_code()
     if device.type != "cpu" or (vectors and not has_avx512()):
         return recording
     rules: dict[Any, list[KernelRule]] = {}
     for rule in KERNELS_WITH_AVX512 if vectors else KERNELS_WITHOUT_VECTOR_CODE:
-        rules.setdefault(rule.operation, []).append(rule)
+        if is_declared or not rule.keeps:
+            rules.setdefault(rule.operation, []).append(rule)
     for phase in (recording.backward, recording.forward):  # a gradient's rule may change the operation it belongs to
         if not vectors:
             _share_sources(phase)

@@ -170,8 +170,7 @@ def _is_alone(node: fx.Node) -> bool:
     """Whether a value has one user, and so has whatever it only looks at."""
     if len(node.users) != 1:
         return False
-    looks = is_view(node) or node.target is aten._unsafe_view.default  # one of several results has memory of its own
-    return not looks or _is_alone(node.all_input_nodes[0])
+    return not is_view(node) or _is_alone(node.all_input_nodes[0])
 
 
 def _computes(node: fx.Node) -> bool:

@@ -39,7 +39,8 @@ class Planned:
         self.sends = exchange is not None and mode.differentiates
         """Whether its gradient phase sends the gradients on their way to other processes."""
         recording = record(plan, feeds, constants, injected, mode)
-        chosen = choose_kernels(recording, plan.device)
+        is_declared = [f.shape for f in feeds] == [c.shape for c in plan.cells[: plan.fed_count]]
+        chosen = choose_kernels(recording, plan.device, is_declared)
         self._split(self._arranged(simplify(chosen, plan.device)))
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]

@@ -15,8 +15,10 @@ from torch.nn import functional as F
 from mlc_torch.engine.in_place import VIEWS, work_in_place
 from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.trace import Recording, is_view, may_write
+from mlc_torch.torch_private import available
 
 aten = torch.ops.aten
+_RELU = (aten.relu.default, aten.relu_.default)
 _PRODUCTS = (aten.addmm.default, aten._addmm_activation.default)
 
 
@@ -31,10 +33,15 @@ def simplify(recording: Recording, device: torch.device) -> Recording:
             replaced[node] = shorter
     constants = _fold(recording, {renamed(n, replaced) for n in _results(recording)})
     parameters = set(recording.placeholders["parameters"])
-    for node in recording.graph.nodes:
-        _as_linear(node, parameters)
-        _narrow(node)
-        work_in_place(node, device)
+    for node in list(recording.graph.nodes):
+        for stands_for in (_as_linear(node, parameters), _with_relu(node, device)):
+            if stands_for is not None:
+                stands_for.replace_all_uses_with(node)
+                replaced[stands_for] = node
+                recording.graph.erase_node(stands_for)
+        if node not in replaced:
+            _narrow(node)
+            work_in_place(node)
     forward = numbers_as_tensors(_with_biases_as_rows(recording.forward, parameters), constants, device)
     backward = numbers_as_tensors(recording.backward, constants, device)
     recording.graph.eliminate_dead_code()
@@ -89,19 +96,40 @@ def _fold(recording: Recording, results: set[fx.Node]) -> dict[str, torch.Tensor
     return constants
 
 
-def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> None:
-    """A product with a transposed matrix is one call of torch's, not two. (A parameter is transposed once and for all.)"""
+def _as_linear(node: fx.Node, parameters: set[fx.Node]) -> fx.Node | None:
+    """A product with a transposed matrix is one call of torch's, not two. (A parameter is transposed once and for all.)
+
+    Gives the view behind it that the product stands for from now on, if there is one. It stays where it was: a module may
+    write into what it reads before anybody looks at the result.
+    """
     if node.target not in (aten.addmm.default, aten.mm.default) or node.kwargs:
-        return
+        return None
     given: Any = node.args
     *bias, x, transposed = given
     if not isinstance(transposed, fx.Node) or transposed.target is not aten.t.default:
-        return
+        return None
     if _of_three_dimensions(node, x, bias):
         (out,) = node.users
-        out.target, out.args = F.linear, (x.args[0], transposed.args[0], *bias)
-    elif transposed.args[0] not in parameters:
+        node.target, node.args = F.linear, (x.args[0], transposed.args[0], *bias)
+        node.meta["lies"] = out.meta["lies"]
+        return out
+    if transposed.args[0] not in parameters:
         node.target, node.args = F.linear, (x, transposed.args[0], *bias)
+    return None
+
+
+def _with_relu(node: fx.Node, device: torch.device) -> fx.Node | None:
+    """A dense layer and its ReLU as one operation of torch's on the CPU, in the product's place. Gives the ReLU.
+
+    (One row of 784 by 128, µs: Neoverse-N1 28.1 and 27.2; 8 rows of 64 by 64 18.4 and 16.4. x86 10.7 and 10.4; 5.4 and 5.3.)
+    """
+    if node.target is not aten.addmm.default or node.kwargs or len(node.users) != 1:
+        return None
+    (relu,) = node.users
+    if device.type != "cpu" or not available["activated_product"] or relu.target not in _RELU or relu.kwargs:
+        return None
+    node.target = aten._addmm_activation.default
+    return relu
 
 
 def _of_three_dimensions(node: fx.Node, x: Any, bias: Any) -> bool:

@@ -30,7 +30,8 @@ class _Slot:
 
 
 class Block:
-    """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call.
+    """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call; by one for each input
+    where large ones lie in pinned memory.
 
     Slots of host memory are used one after the other: recording an event costs more than a small copy, so half a round of
     them shares one.
@@ -83,7 +84,7 @@ class Block:
         self.mark(slot_number)
         return bool(numbers)
 
-    def settle(self) -> None:
+    def wait_for_inputs(self) -> None:
         """Wait for copies out of the program's own memory, which it may write into once the call returns."""
         if self._taken is not None:
             self._taken.synchronize()

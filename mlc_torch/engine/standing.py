@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,18 +29,22 @@ class MadeOnce:
 
 
 class Joined(MadeOnce):
-    """Parameters side by side."""
+    """Parameters of one type side by side."""
 
     def __init__(self, *parts: torch.Tensor) -> None:
         self.parts, self.whole = parts, torch.cat(parts)
         self.pieces = self.whole.split([len(p) for p in parts])
-        little = all(p.is_contiguous() and p.nbytes <= _LITTLE for p in parts)
-        pairs = zip(self.pieces, parts, strict=True)
-        self._copies = [(_bytes_of(piece), _bytes_of(part)) for piece, part in pairs] if little else None
+        self._is_little = all(p.is_contiguous() and p.nbytes <= _LITTLE for p in parts)
+        self._copies: list[tuple[memoryview, memoryview]] = []
+        self._at: list[int] = []
 
     def __call__(self) -> torch.Tensor:
-        if self._copies is None:
+        if not self._is_little:
             return torch.cat(self.parts, out=self.whole)
+        at = [p.data_ptr() for p in self.parts]
+        if at != self._at:  # the first time, and after ``share_memory_``, which moves a tensor's memory away under it
+            pairs = zip(self.pieces, self.parts, strict=True)
+            self._copies, self._at = [(_bytes_of(piece), _bytes_of(part)) for piece, part in pairs], at
         for piece, part in self._copies:
             piece[:] = part
         return self.whole
@@ -53,15 +58,16 @@ class PackedLSTM(MadeOnce):
     ) -> None:
         self._shape, self._reverse, self._gates = list(shape), reverse, (Joined(*wi), Joined(*wh))
         pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
-        self._compared = [(piece.data_ptr(), part.data_ptr(), part.nbytes) for piece, part in pairs]
+        self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs]
         self._packed: Sequence[torch.Tensor] | None = None
+        self._differ = bytes_differ()
 
     def __call__(
-        self, x: torch.Tensor, b: torch.Tensor, none: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor
+        self, x: torch.Tensor, b: torch.Tensor, zeros: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        differ, packed = bytes_differ(), self._packed
+        differ, packed = self._differ, self._packed
         for kept, given, size in self._compared:
-            if differ(kept, given, size):
+            if differ(kept, given.data_ptr(), size):
                 packed = None
                 break
         if packed is None:
@@ -69,7 +75,7 @@ class PackedLSTM(MadeOnce):
             inputs, hidden = self._gates
             packed = self._packed = packed_for_library_lstm(inputs(), hidden(), self._shape, self._reverse)
         wi, wh = packed
-        return library_lstm(x, wi, wh, b, none, h0, c0, self._reverse, False)[:3]
+        return library_lstm(x, wi, wh, b, zeros, h0, c0, self._reverse, False)[:3]
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
@@ -78,8 +84,8 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
 
 @functools.cache
 def bytes_differ() -> Callable[[int, int, int], int]:
-    """C's ``memcmp``."""
-    compare = ctypes.PyDLL(None).memcmp
+    """C's ``memcmp``; other threads go on meanwhile."""
+    compare = ctypes.CDLL(None).memcmp
     compare.argtypes, compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
     return compare
 
@@ -91,8 +97,10 @@ def joined_parameters(node: fx.Node) -> Replacement | None:
     """A concatenation of whole parameters, by their first dimension, that no result shows and nobody writes into."""
     parts: Any = node.args[0]
     along: Any = node.args[1] if len(node.args) > 1 else 0
-    if along != 0 or node.kwargs or any(p.op != "placeholder" or not p.meta.get("stands") for p in parts):
+    if along != 0 or node.kwargs or not all(p.meta.get("stands") for p in parts):
         return None
+    if len({p.meta["lies"][2] for p in parts}) > 1:
+        return None  # torch finds a type that holds all of them
     return None if _gets_out(node) else _made_once(node, Joined, tuple(parts), ())
 
 
@@ -103,7 +111,17 @@ def packed_layer(node: fx.Node) -> Replacement | None:
     if not all(w.target is operator.call and w.args[0].target is Joined for w in (wi, wh)):
         return None
     gates = [list(w.args[0].args) for w in (wi, wh)]
+    if not all(_is_contiguous(*part.meta["lies"][:2]) for parts in gates for part in parts):
+        return None  # its bytes could not be compared with those beside the others
     return _made_once(node, PackedLSTM, (*gates, x.meta["lies"][0], reverse), (x, b, none, h0, c0))
+
+
+def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    return all(
+        stride == math.prod(shape[n + 1 :])
+        for n, (size, stride) in enumerate(zip(shape, strides, strict=True))
+        if size > 1
+    )
 
 
 def _made_once(node: fx.Node, kind: type[MadeOnce], of: tuple[Any, ...], called_with: tuple[Any, ...]) -> Replacement:

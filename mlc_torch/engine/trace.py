@@ -86,7 +86,7 @@ def _recorded(
         }
     placeholders = {kind: [recorder.placeholder(t) for t in tensors] for kind, tensors in given.items()}
     for node in placeholders["parameters"]:
-        node.meta["stands"] = True  # the same tensor in every pass
+        node.meta["stands"] = True  # the same tensor in every pass, though its memory may move
     placeholders["masks"] = []
     draws: list[Draw] = []
 
@@ -284,7 +284,7 @@ def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
 
 def _looks_the_same(func: Any, args: Any, made: Any) -> bool:
     """Whether a view shows what it was given, unchanged: torch makes several for a product of matrices."""
-    if not (func.is_view or func is torch.ops.aten._unsafe_view.default) or not isinstance(made, torch.Tensor):
+    if not (func.is_view or func in _UNSAFE) or not isinstance(made, torch.Tensor):
         return False
     return _where(made) == _where(args[0])
 
@@ -301,6 +301,15 @@ def _where(tensor: torch.Tensor) -> Any:
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
 
 
+_UNSAFE = {
+    torch.ops.aten._unsafe_view.default,
+    torch.ops.aten.unsafe_chunk.default,
+    torch.ops.aten.unsafe_split.Tensor,
+    torch.ops.aten.unsafe_split_with_sizes.default,
+}
+"""Operations that look at their input's memory and do not say so."""
+
+
 def is_view(node: fx.Node) -> bool:
     """Whether a node looks at its input's memory another way, and computes nothing.
 
@@ -308,7 +317,7 @@ def is_view(node: fx.Node) -> bool:
     """
     if node.target is operator.getitem:
         return is_view(node.all_input_nodes[0])
-    return bool(getattr(node.target, "is_view", False))
+    return bool(getattr(node.target, "is_view", False)) or node.target in _UNSAFE
 
 
 def may_write(node: fx.Node) -> bool:

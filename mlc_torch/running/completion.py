@@ -200,8 +200,10 @@ def wait_for(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def on_host(value: torch.Tensor) -> torch.Tensor:
+def on_host(value: torch.Tensor | None) -> torch.Tensor | None:
     """A device's value in host memory, as soon as the device has it."""
+    if value is None:
+        return None
     with queueing(value.device):
         return value.cpu()
 

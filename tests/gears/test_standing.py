@@ -16,6 +16,7 @@ from mlc_torch import (
     MLCTensorData,
 )
 from mlc_torch.engine import standing
+from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.standing import Joined, PackedLSTM
 from mlc_torch.interop import TorchLayer
 from mlc_torch.layers.lstm_rule import Way, forced
@@ -43,14 +44,14 @@ class Program:
             returnsSequences=True, batchFirst=True, dropout=0.0,
         )  # fmt: skip
         tensors = {kind: [self._tensor(a) for a in arrays] for kind, arrays in self.arrays.items()}
-        layer = MLCLSTMLayer(
+        self.layer = MLCLSTMLayer(
             descriptor=descriptor,
             inputWeights=tensors["weight_ih"],
             hiddenWeights=tensors["weight_hh"],
             biases=tensors.get("bias_ih"),
         )
         graph, source = MLCGraph(), placeholder(SAMPLES, STEPS, INPUTS)
-        self.result = graph.node(with_=layer, source=source)
+        self.result = graph.node(with_=self.layer, source=source)
         self.graph = MLCInferenceGraph(graphObjects=[graph])
         assert self.graph.addInputs({"x": source})
         assert self.graph.compile(options=[], device=cpu())
@@ -59,9 +60,9 @@ class Program:
     def _tensor(a: np.ndarray) -> MLCTensor:
         return MLCTensor(shape=list(a.shape), data=MLCTensorData(bytesNoCopy=a, length=a.nbytes), dataType=1)
 
-    def agrees(self) -> None:
+    def agrees(self, samples: int = SAMPLES) -> None:
         x = values(SAMPLES, STEPS, INPUTS)
-        assert self.graph.execute(inputsData={"x": data(x)}, batchSize=SAMPLES, options=[])
+        assert self.graph.execute(inputsData={"x": data(x)}, batchSize=samples, options=[])
         with torch.no_grad():
             for kind, places in self._places.items():
                 for number, place in enumerate(places):
@@ -70,11 +71,14 @@ class Program:
                     if kind == "bias_ih":
                         getattr(self.torch, place.replace("_ih", "_hh")).zero_()
             expected = self.torch(torch.from_numpy(x).double())[0].numpy()
-        np.testing.assert_allclose(array(self.result), expected, rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(array(self.result)[:samples], expected[:samples], rtol=1e-5, atol=2e-6)
 
-    def kept(self) -> list[str]:
+    def gears(self):
+        return [g for s in self.graph._facts().sessions for g in s.gears() if isinstance(g, Planned)]
+
+    def kept(self, gear=None) -> list[str]:
         """What stands ready in the generated function."""
-        (gear,) = [g for s in self.graph._facts().sessions for g in s.gears()]
+        (gear,) = self.gears() if gear is None else [gear]
         inside = [cell.cell_contents for cell in gear._forward.__closure__]
         return [type(v).__name__ for v in inside if isinstance(v, standing.MadeOnce)]
 
@@ -146,6 +150,75 @@ def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
         assert len(calls) == 3
 
 
+class Joining(nn.Module):
+    """Multiplies by two parameters that it joins."""
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor) -> None:
+        super().__init__()
+        self.a, self.b = (nn.Parameter(t, requires_grad=False) for t in (a, b))
+
+    def forward(self, x):
+        return x @ torch.cat([self.a, self.b]).t()
+
+
+def inference_of(module, *shape):
+    """A function that runs a module by itself as a graph."""
+    graph, source = MLCGraph(), placeholder(*shape)
+    result = graph.node(with_=TorchLayer(module), source=source)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": source})
+    assert inference.compile(options=[], device=cpu())
+
+    def run(x):
+        assert inference.execute(inputsData={"x": data(x)}, batchSize=shape[0], options=[])
+        return result.torch
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float16])
+def test_parts_of_several_types_are_joined_by_torch(monkeypatch, dtype):
+    pretend(monkeypatch, False)
+    module, x = Joining(torch.ones(1, 2, dtype=dtype), torch.ones(1, 2)), values(3, 2)
+    np.testing.assert_array_equal(inference_of(module, 3, 2)(x), module(torch.from_numpy(x)))
+
+
+def test_memory_that_moves_under_a_parameter_is_followed(monkeypatch):
+    """As by ``share_memory_``, which a parameter that is sent to another process gets, too."""
+    pretend(monkeypatch, False)
+    module, x = Joining(torch.ones(1, 2), torch.ones(1, 2)), values(3, 2)
+    run = inference_of(module, 3, 2)
+    run(x)
+    module.share_memory()
+    module.a.mul_(5)
+    np.testing.assert_array_equal(run(x), module(torch.from_numpy(x)))
+
+
+def test_an_lstm_follows_memory_that_moves(monkeypatch):
+    pretend(monkeypatch, True)
+    with forced(Way.library):
+        program = Program(8, 1, False, True)
+        program.agrees()
+        tensors = program.layer.hiddenWeights
+        for tensor in tensors:
+            tensor.torch.share_memory_()
+        for tensor, kept in zip(tensors, program.arrays["weight_hh"], strict=True):
+            kept *= 2
+            tensor.torch.mul_(2)
+        program.agrees()
+
+
+def test_batch_sizes_that_come_along_keep_nothing(monkeypatch):
+    pretend(monkeypatch, True)
+    with forced(Way.library):
+        program = Program(8, 1, False, True)
+        for size in (1, 1, 2, 2):
+            program.agrees(size)
+        (declared, *others) = program.gears()
+    assert program.kept(declared) and len(others) >= 2
+    assert not any(program.kept(gear) for gear in others)
+
+
 class Beside(nn.Module):
     """Gives its joined parameters out, as they are or looked at in another shape, or written into."""
 
@@ -159,10 +232,12 @@ class Beside(nn.Module):
             return x @ whole.t()
         if self.how == "written":
             whole += 1
+        if self.how == "unsafely":
+            return torch.unsafe_chunk(whole, 2)[0]
         return whole.view(3, 4) if self.how == "view" else whole
 
 
-@pytest.mark.parametrize("how", ["whole", "view", "written", "inside"])
+@pytest.mark.parametrize("how", ["whole", "view", "unsafely", "written", "inside"])
 def test_what_a_program_is_given_is_its_own(monkeypatch, how):
     module, graph, source = Beside(how), MLCGraph(), placeholder(5, 3)
     pretend(monkeypatch, False)
