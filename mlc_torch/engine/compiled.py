@@ -21,9 +21,10 @@ from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.split_joint import split_joint
-from mlc_torch.engine.trace import Draw, functional, is_view, record
+from mlc_torch.engine.trace import Draw, functional, record
 from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.updater import Updater
+from mlc_torch.engine.views import is_view
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
 from mlc_torch.torch_private import compile_graph, written_out
 

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.standing import MadeOnce
-from mlc_torch.engine.trace import is_view
+from mlc_torch.engine.views import is_view
 from mlc_torch.operations import functions
 
 Function = Callable[..., Any]

@@ -20,7 +20,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
-from mlc_torch.engine.trace import is_view, may_write
+from mlc_torch.engine.views import is_view, may_write
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)

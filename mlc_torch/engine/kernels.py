@@ -190,8 +190,7 @@ _PACKED = KernelRule(
     "torch 2.11, AVX-512; microseconds of a layer by nn.LSTM, by the library over joined weights, over packed ones, and to find "
     "that their bytes are the same; one thread, samples x steps, inputs x hidden: 1x1 16x32 52, 43, 26 and 5; 1x5 64x128 101, "
     "91, 49 and 17; 8x12 64x128 244, 229, 188 and 17; 1x5 256x256 408, 404, 146 and 171; two threads 1x5 64x128 155, 136, 70 "
-    "and 18; 1x5 256x256 367, 335, 129 and 170. On ARM packing changes nothing (64x128, 1x5: 695 and 697), and bytes take "
-    "longer to compare than to copy.",
+    "and 18; 1x5 256x256 367, 335, 129 and 170. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
     keeps=True,
 )
 
@@ -272,10 +271,7 @@ def has_avx512() -> bool:
 
 
 def choose_kernels(recording: Recording, device: torch.device, is_declared: bool = True) -> Recording:
-    """Point recorded operations to what the rules name; the first rule of an operation that applies counts.
-
-    ``is_declared``: the shapes are those that the graph was compiled for.
-    """
+    """Point recorded operations to what the first rule that applies names. ``is_declared``: its shapes are the graph's."""
     vectors = has_vector_code()
     if device.type != "cpu" or (vectors and not has_avx512()):
         return recording

@@ -23,7 +23,8 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.recording import stream_for
-from mlc_torch.engine.trace import NotRecordable, Recording, is_view
+from mlc_torch.engine.trace import NotRecordable, Recording
+from mlc_torch.engine.views import is_view
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlc_torch.engine.trace import may_write
+from mlc_torch.engine.views import may_write
 
 aten = torch.ops.aten
 

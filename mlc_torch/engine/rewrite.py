@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from mlc_torch.engine.in_place import VIEWS, work_in_place
 from mlc_torch.engine.numbers import numbers_as_tensors
-from mlc_torch.engine.trace import Recording, is_view, may_write
+from mlc_torch.engine.trace import Recording
+from mlc_torch.engine.views import is_view, may_write
 from mlc_torch.torch_private import available
 
 aten = torch.ops.aten

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlc_torch.engine.trace import is_view
+from mlc_torch.engine.views import is_view
 
 
 def split_joint(

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.replacements import Replacement
-from mlc_torch.engine.trace import is_view, may_write
+from mlc_torch.engine.views import is_view, may_write
 from mlc_torch.torch_private import library_lstm, packed_for_library_lstm
 
 _LITTLE = 128 << 10

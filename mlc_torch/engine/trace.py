@@ -24,6 +24,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.undo import way_back
+from mlc_torch.engine.views import UNSAFE
 from mlc_torch.layers.noise import Noise
 
 
@@ -284,7 +285,7 @@ def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
 
 def _looks_the_same(func: Any, args: Any, made: Any) -> bool:
     """Whether a view shows what it was given, unchanged: torch makes several for a product of matrices."""
-    if not (func.is_view or func in _UNSAFE) or not isinstance(made, torch.Tensor):
+    if not (func.is_view or func in UNSAFE) or not isinstance(made, torch.Tensor):
         return False
     return _where(made) == _where(args[0])
 
@@ -299,28 +300,3 @@ def _where(tensor: torch.Tensor) -> Any:
     if tensor.numel() == 0:
         return id(tensor)
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
-
-
-_UNSAFE = {
-    torch.ops.aten._unsafe_view.default,
-    torch.ops.aten.unsafe_chunk.default,
-    torch.ops.aten.unsafe_split.Tensor,
-    torch.ops.aten.unsafe_split_with_sizes.default,
-}
-"""Operations that look at their input's memory and do not say so."""
-
-
-def is_view(node: fx.Node) -> bool:
-    """Whether a node looks at its input's memory another way, and computes nothing.
-
-    Only in a graph of what torch does in the end: further up ``reshape`` and ``contiguous`` say so of themselves too.
-    """
-    if node.target is operator.getitem:
-        return is_view(node.all_input_nodes[0])
-    return bool(getattr(node.target, "is_view", False)) or node.target in _UNSAFE
-
-
-def may_write(node: fx.Node) -> bool:
-    """Whether a node writes into what it is given, or is not known not to."""
-    schema = getattr(node.target, "_schema", None)
-    return node.op == "call_function" and (schema is None or schema.is_mutable)

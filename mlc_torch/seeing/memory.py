@@ -64,11 +64,14 @@ def _claim(tensors: Iterable[Any], place: torch.device | None, seen: set[tuple[t
     for tensor in tensors:
         if tensor is None or tensor.device.type == "meta" or place not in (None, tensor.device):
             continue
-        storage = tensor.untyped_storage()
-        key = (tensor.device, storage.data_ptr())
+        if tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            key, size = (tensor.device, storage.data_ptr()), storage.nbytes()
+        else:  # laid out by oneDNN, which shows nobody where; at least as large as its elements
+            key, size = (tensor.device, id(tensor)), tensor.numel() * tensor.element_size()
         if key not in seen:
             seen.add(key)
-            total += storage.nbytes()
+            total += size
     return total
 
 

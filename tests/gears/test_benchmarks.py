@@ -110,7 +110,7 @@ def test_every_ratio_above_one_has_its_reason():
     on_device = [ran(30e-6, 20e-6, "cuda")]
     assert (
         reasons("infer perceptron 4096", on_device)
-        == "the inputs are copied into pinned memory first, where they lie already by hand (10 µs)"
+        == "the call waits until its inputs are copied, so that the program may write into them (10 µs)"
     )
     assert "within the spread" in reasons("train perceptron 4096", [ran(1.1, 1.0, low=0.9)])
     assert "not known" in reasons("train perceptron 4096", [ran(1.1, 1.0)])

@@ -120,6 +120,15 @@ def test_what_stands_ready(monkeypatch):
         assert Program(8, 1, False, True).kept() == ["Joined"] * 3
 
 
+def test_what_stands_ready_counts_as_workspace(monkeypatch):
+    pretend(monkeypatch, True)
+    with forced(Way.library):
+        program = Program(8, 1, False, True)
+        program.agrees()
+    weights = 4 * 4 * 8 * (INPUTS + 8)
+    assert program.graph.memory()["workspace"] >= weights  # joined; packed they may lie in the same memory
+
+
 def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
     wi, wh = ([torch.randn(6, n) for _ in range(4)] for n in (3, 6))
     layer = PackedLSTM(wi, wh, [2, 1, 3], False)

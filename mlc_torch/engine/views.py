@@ -1,0 +1,32 @@
+"""Which recorded operations look at memory that is there already, and which may write into it."""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+
+UNSAFE = {
+    torch.ops.aten._unsafe_view.default,
+    torch.ops.aten.unsafe_chunk.default,
+    torch.ops.aten.unsafe_split.Tensor,
+    torch.ops.aten.unsafe_split_with_sizes.default,
+}
+"""Operations that look at their input's memory and do not say so."""
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether a node looks at its input's memory another way, and computes nothing.
+
+    Only in a graph of what torch does in the end: further up ``reshape`` and ``contiguous`` say so of themselves too.
+    """
+    if node.target is operator.getitem:
+        return is_view(node.all_input_nodes[0])
+    return bool(getattr(node.target, "is_view", False)) or node.target in UNSAFE
+
+
+def may_write(node: fx.Node) -> bool:
+    """Whether a node writes into what it is given, or is not known not to."""
+    schema = getattr(node.target, "_schema", None)
+    return node.op == "call_function" and (schema is None or schema.is_mutable)
