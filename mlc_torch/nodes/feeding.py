@@ -43,6 +43,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
         elif not data and batch is None and cell.value is not None:
             value = cell.value.contiguous()  # bound before
         else:
+            count += found is not None
             value = _cut(feed, found, given, batch)
         if feed.limit is not None:
             check_indices(feed.title, value, feed.limit, feed.reader)
