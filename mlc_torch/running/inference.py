@@ -15,7 +15,7 @@ from mlc_torch.running.results import output_targets, publish
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.running.state import Variant, never
-from mlc_torch.running.untrained import warn_unread
+from mlc_torch.running.untrained import warn_unmade, warn_unread
 from mlc_torch.running.usual import usual_inference
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TensorState
@@ -103,6 +103,7 @@ class MLCInferenceGraph(ExecutableGraph):
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere
+        warn_unmade(self._runs.warned, nodes, self._declared.outputs)
         self._runs.usual, self._runs.usual_of = never, None  # that of an older session would keep it alive
         session.prepare(_INFER)
 

@@ -29,6 +29,7 @@ from mlc_torch.running.untrained import (
     warn_of_loss,
     warn_of_spare_state,
     warn_of_values,
+    warn_unmade,
     warn_unread,
     warn_untrained,
 )
@@ -241,7 +242,8 @@ class TrainableGraph(GradientGraph):
         trained = enumerate(session.plan.trained)
         self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
         learns = self._optimizer is None or self._learns(session, nodes)
-        warn_untrained(self._runs.warned, nodes, self._declared.outputs, learns)
+        warn_untrained(self._runs.warned, nodes, learns)
+        warn_unmade(self._runs.warned, nodes, self._declared.outputs)
         warn_unread(self._runs.warned, nodes, self._declared.fed())
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)

@@ -64,7 +64,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
         if mode is _BARE and self._optimizer is not None:
-            warn_untrained(runs.warned, [], {}, learns=False)
+            warn_untrained(runs.warned, [], learns=False)
         number = next(_forward_numbers)
         injected = self._injected(session, full, batch, number) if mode is _TRAIN and session.given else ()
         session.forward_number = number

@@ -36,7 +36,7 @@ def _kind(layer: Any) -> MLCLossType | None:
     return getattr(descriptor, "lossType", None)
 
 
-def warn_untrained(warned: set[str], nodes: Sequence[Node], outputs: dict[str, TensorState], learns: bool) -> None:
+def warn_untrained(warned: set[str], nodes: Sequence[Node], learns: bool) -> None:
     """What can be seen when a training graph is compiled."""
     made_by = producers(nodes)
     for node in nodes:
@@ -58,9 +58,6 @@ def warn_untrained(warned: set[str], nodes: Sequence[Node], outputs: dict[str, T
                 f"{name} applies softmax itself and stands behind the softmax layer {before.layer.label!r}; "
                 "the double softmax learns slowly or not at all",
             )
-    for name, cell in outputs.items():
-        if id(cell) not in made_by and cell.gradient_of is None:
-            warn_once(warned, f"output {name}", f"no node of the graph produces the output {name!r} ({cell.label})")
     if not learns:
         warn_once(
             warned,
@@ -68,6 +65,14 @@ def warn_untrained(warned: set[str], nodes: Sequence[Node], outputs: dict[str, T
             "no parameter can be updated: no layer has parameters that a loss depends on, the gradient is stopped before "
             "them, isUpdatable is False or disableUpdate was given everywhere",
         )
+
+
+def warn_unmade(warned: set[str], nodes: Sequence[Node], outputs: Mapping[str, TensorState]) -> None:
+    """Outputs that were declared and that nothing computes: a buffer for one stays as it is."""
+    made_by = producers(nodes)
+    for name, cell in outputs.items():
+        if id(cell) not in made_by and cell.gradient_of is None:
+            warn_once(warned, f"output {name}", f"no node of the graph produces the output {name!r} ({cell.label})")
 
 
 def warn_unread(

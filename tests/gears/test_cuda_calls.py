@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCDevice, MLCExecutionOptions, MLCGraph, MLCInferenceGraph, MLCTensorData, unwrap
+from mlc_torch import (
+    MLCDevice,
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCTensorData,
+    MLCTrainingWarning,
+    unwrap,
+)
 from tests.graph.programs import array, data, dense, placeholder, values
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

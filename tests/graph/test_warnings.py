@@ -12,6 +12,7 @@ from mlc_torch import (
     MLCActivationLayer,
     MLCDataType,
     MLCGraph,
+    MLCInferenceGraph,
     MLCLossType,
     MLCReductionType,
     MLCSoftmaxLayer,
@@ -298,3 +299,21 @@ def test_a_label_forges_no_lines_of_a_warning():
     declared = [("input", {"x\ny": spare})]
     (seen,) = seen_in(lambda: warn_unread(set(), program.training._all_nodes(), declared))
     assert str(seen.message).isprintable() and "a\\nERROR: forged\\u202e" in str(seen.message)
+
+
+def test_an_inference_warns_of_an_output_that_it_does_not_compute():
+    program = regression()
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.addOutputs({"given": program.inputs["x"]})
+    out = np.full((4, 6), 5, np.float32)
+
+    def work():
+        assert inference.compile(options=[], device=cpu())
+        for _ in range(3):
+            assert inference.execute(
+                inputsData={"x": data(program.given["x"])}, outputsData={"given": data(out)}, batchSize=4
+            )
+
+    caught = seen_in(work)
+    assert len(caught) == 1 and "no node of the graph produces the output 'given'" in str(caught[0].message)
+    assert (out == 5).all()
