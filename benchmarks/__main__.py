@@ -28,10 +28,6 @@ from benchmarks.share import kernel_share
 from benchmarks.table import PHASES, long_table, phases_table, table
 from benchmarks.workloads import FIRST, WORKLOADS, Workload
 
-_FEWEST = 3
-"""Steps in a row: the first one behind another contender finds the memory in other hands. (ResNet-20 on x86, two threads: .81 of
-by hand where each step was such a one, .73 in rows of four.)"""
-
 Makers = dict[str, Callable[[Workload, torch.device], Any]]
 
 
@@ -98,7 +94,7 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
             print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
             del running[name]
             continue
-        steps[name] = max(_FEWEST, min(2000, round(options.block / once)))
+        steps[name] = max(1, min(2000, round(options.block / once)))
     times: dict[str, list[float]] = {name: [] for name in running}
     order = list(running)
     shuffle = random.Random(0)

@@ -16,7 +16,7 @@ user gradient  phases, with a gradient that the program brings
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,10 +182,7 @@ class MLCompute:
         tensors = list(self.inputs.values())
         # Whoever is not held has no memory: a graph computes into it only as long as somebody can look.
         self.result = workload.build(build, tensors[0], workload.module(torch.device("cpu")), *tensors[1:])
-        self.prepared = [
-            {name: _data(pinned(a, device)) for name, a in zip(self.inputs, arrays, strict=True)}
-            for arrays in self.arrays
-        ]
+        self.prepared = [self._wrapped([pinned(a, device) for a in arrays]) for arrays in self.arrays]
         self.seen: Any = None
         self.how = [MLCExecutionOptions.synchronous] if workload.style in ("handler", "copied", "selectors") else []
         more = {"use_inductor": True} if inductor else {}
@@ -229,12 +226,12 @@ class MLCompute:
         kind = MLCLossType.softmaxCrossEntropy if self.workload.classes else _LOSSES[self.workload.loss][1]
         return MLCLossLayer(descriptor=MLCLossDescriptor(type=kind, reductionType=MLCReductionType.mean))
 
-    def _wrapped(self, number: int) -> dict[str, MLCTensorData]:
-        return dict(zip(self.inputs, map(_data, self.arrays[number % BATCHES]), strict=True))
+    def _wrapped(self, arrays: Sequence[np.ndarray]) -> dict[str, MLCTensorData]:
+        return dict(zip(self.inputs, map(_data, arrays), strict=True))
 
     def _feeds(self, number: int) -> dict[str, MLCTensorData]:
         fresh = self.workload.style not in ("prepared", "short")
-        return self._wrapped(number) if fresh else self.prepared[number % BATCHES]
+        return self._wrapped(self.arrays[number % BATCHES]) if fresh else self.prepared[number % BATCHES]
 
     def _look(self, result: MLCTensor, error: Any, seconds: float) -> None:
         self.seen = np.frombuffer(result.data, np.float32)

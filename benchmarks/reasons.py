@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL
 from benchmarks.workloads import WORKLOADS, Workload
 
-_GATES = "the gates are joined in every call, since a program may write into its weights at any time"
+_GATES = "the gates are joined, or compared, in every call, since a program may write into its weights at any time"
 _WEIGHTS = "the weights are laid out in every call, since a program may write into them at any time"
 KNOWN = {
     "infer LSTM 1x100": _GATES,

@@ -35,19 +35,19 @@ class _Way(NamedTuple):
     """What else is unusual."""
     keeps: str
     """When a handler is given a result that later runs do not change."""
-    gives: str
-    """A value as the program gets it."""
+    brings: str
+    """What makes a value one that the program can be given."""
     waits: str
     """What is done at the end."""
 
 
 _ASKED = "(handler is not None or outputs)"
 _WAYS = {
-    "cpu": _Way("", "(keeps or (len(threads) > 1 and graph._users.are_several()))", "{}", "pass"),
+    "cpu": _Way("", "(keeps or (len(threads) > 1 and graph._users.are_several()))", "", "pass"),
     "cuda": _Way(
         f" or {_ASKED} and not (soon and (options & {SYNCHRONOUS} or handler is None) and graph._queue.is_unused)",
         "True",
-        "on_host({})",
+        "on_host",
         f"if options & {SYNCHRONOUS} and not {_ASKED}: wait_for(device.torch_device)",
     ),
 }
@@ -99,9 +99,9 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
             recover(graph, before)
             raise
         for cell, target in targets:
-            fill(target, {filled})
+            fill(target, {brings}(cell.value))
         if handler is not None and {keeps}:
-            return MLCTensor._of(session.result.frozen({frozen}))
+            return MLCTensor._of(session.result.frozen({brings}(session.result.value)))
         return handle
 
     return usual
@@ -145,8 +145,7 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         unusual=_UNUSUAL,
         declines=way.declines,
         keeps=way.keeps,
-        filled=way.gives.format("cell.value"),
-        frozen=way.gives.format("session.result.value"),
+        brings=way.brings,
         waits=way.waits,
         count=count,
         looks=_lines(looks, 8),

@@ -34,11 +34,12 @@ class Program:
         self.torch = nn.LSTM(INPUTS, hidden, layers, bias=biased, bidirectional=both, batch_first=True).double()
         sides, draw = ("", "_reverse")[: 1 + both], np.random.default_rng(3)
         self.arrays: dict[str, list[np.ndarray]] = {}
+        self._places: dict[str, list[str]] = {}
         for kind in ("weight_ih", "weight_hh", "bias_ih")[: 2 + biased]:
             places = [f"{kind}_l{layer}{side}" for side in sides for layer in range(layers)]
             shapes = [getattr(self.torch, place).chunk(4)[0].shape for place in places for _ in range(4)]
             self.arrays[kind] = [draw.standard_normal(shape, np.float32) * 0.3 for shape in shapes]
-            self._places = {**getattr(self, "_places", {}), kind: places}
+            self._places[kind] = places
         descriptor = MLCLSTMDescriptor(
             inputSize=INPUTS, hiddenSize=hidden, layerCount=layers, usesBiases=biased, isBidirectional=both,
             returnsSequences=True, batchFirst=True, dropout=0.0,
