@@ -62,11 +62,11 @@ _DATA = ("inputsData", "lossLabelsData", "lossLabelWeightsData")
 _NAMES = frozenset({*_DATA, "outputsData", "batchSize", "options", "completionHandler"})
 
 
-def _packed(usual: bool, member: str, given: dict[str, str]) -> str:
+def _packed(usual: bool, member: str, given: dict[str, str], function: str) -> str:
     inputs, labels, weights, outputs = (given.get(name, "None") for name in (*_DATA, "outputsData"))
     first = ", ".join(
         [repr(member), given.get("options", "0"), given.get("completionHandler", "None"), given.get("batchSize", "0")]
     )
     data = f"{inputs}, {labels}, {weights}"
-    call = f"envelope(target, new(Request, ({first}, ({data}), {outputs}, False)), function)"
+    call = f"envelope(target, new(Request, ({first}, ({data}), {outputs}, False)), {function})"
     return f"target._runs.usual(target, {first}, {data}, {outputs}) or {call}" if usual else call

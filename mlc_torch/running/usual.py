@@ -62,12 +62,35 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
         if labels or weights or len(inputs) != {count}:
             return False
         {looks}
+        done = handle
         try:
-            with lock: done = inside(graph, {given}, outputs, handler, keeps)
+            with lock:
+                runs = graph._runs
+                if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
+                    return False
+                if session.gear is not gear or session.kept is not kept or any(hooks):
+                    return False
+                targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
+                {views}
+                before, runs.active = (0, 0, records_gradients()), session
+                try:
+                    try:
+                        {copies}
+                        values = forward([{taken}], ())
+                        session.values = values
+                        {publishing}
+                    except BaseException:
+                        recover(graph, before)
+                        raise
+                except BaseException:
+                    recover(graph, before)
+                    raise
+                for cell, target in targets:
+                    fill(target, {brings}(cell.value))
+                if handler is not None and {keeps}:
+                    done = MLCTensor._of(session.result.frozen({brings}(session.result.value)))
         except Exception as error:
             fail(graph, error, Request(member, options, handler, batch, (inputs, labels, weights), outputs))
-        if done is None:
-            return False
         {waits}
         if handler is not None:
             try:
@@ -76,33 +99,6 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
                 came_from_handler(raised, handler)
                 raise
         return True
-
-    def inside(graph, {given}, outputs, handler, keeps):
-        runs = graph._runs
-        if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
-            return None
-        if session.gear is not gear or session.kept is not kept or any(hooks):
-            return None
-        targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
-        {views}
-        before, runs.active = (0, 0, records_gradients()), session
-        try:
-            try:
-                {copies}
-                values = forward([{taken}], ())
-                session.values = values
-                {publishing}
-            except BaseException:
-                recover(graph, before)
-                raise
-        except BaseException:
-            recover(graph, before)
-            raise
-        for cell, target in targets:
-            fill(target, {brings}(cell.value))
-        if handler is not None and {keeps}:
-            return MLCTensor._of(session.result.frozen({brings}(session.result.value)))
-        return handle
 
     return usual
 """
@@ -149,11 +145,10 @@ def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: i
         waits=way.waits,
         count=count,
         looks=_lines(looks, 8),
-        given=", ".join(f"d{n}" for n in range(count)),
-        views=_lines(views, 8),
-        copies=_lines(copies, 16),
+        views=_lines(views, 16),
+        copies=_lines(copies, 24),
         taken=", ".join(f"t{n}" for n in range(count)),
-        publishing=_lines(publishing, 16),
+        publishing=_lines(publishing, 24),
     )
     return _maker(text)(session, *repeating, handle, *graph._gate, **bound)
 

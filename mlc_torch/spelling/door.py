@@ -21,8 +21,11 @@ from mlc_torch.spelling.signature import Signature, split_top
 Door = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 """Takes the object or class, the unlabelled arguments and the labelled ones."""
 
-Arguments = tuple[tuple[str, str, str, Converter], ...]
-"""For each argument of a call: where it stands (``args[0]``), its name in messages, its Swift type, its converter."""
+Place = int | str
+"""Where an argument of a call stands: its position among the unlabelled ones, or its label."""
+
+Arguments = tuple[tuple[Place, str, str, Converter], ...]
+"""For each argument of a call: where it stands, its name in messages, its Swift type, its converter."""
 
 PACKING = "__packing__"
 """A function that carries one of these is not called with its arguments one by one."""
@@ -34,52 +37,73 @@ class Packing:
 
     names: frozenset[str]
     """The parameters that a spelling may have."""
-    call: Callable[[str, dict[str, str]], str]
-    """Takes the spelling's name and the variable behind each parameter; gives the expression that the door evaluates."""
+    call: Callable[[str, dict[str, str], str], str]
+    """Takes the spelling's name, the variable behind each parameter and the variable of the function; gives the expression
+    that the door evaluates."""
     known: dict[str, Any]
-    """What the expression refers to besides ``target`` and ``function``."""
+    """What the expression refers to besides ``target`` and those."""
 
 
 def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: tuple[str, ...]) -> Door:
     """The door for calls of ``declaration`` with these arguments, named by their labels."""
+    found: list[tuple[Place, str, str]] = [(n, keyword, f"args[{n}]") for n, keyword in enumerate(unlabelled)]
+    found += [(keyword, keyword, f"given[{keyword!r}]") for keyword in labelled]
+    known: dict[str, Any] = {}
+    lines = passing(declaration, found, known, args="args", given="given")
+    return written("door", "target, args, given", lines, known)
+
+
+def written(name: str, parameters: str, lines: list[str], known: dict[str, Any]) -> Callable[..., Any]:
+    """The function of these lines, in which the names of ``known`` are known."""
+    text = "\n".join([f"def {name}({parameters}):", *(f"    {line}" for line in lines)])
+    exec(compile(text, "<mlc_torch door>", "exec"), known)  # written here, from our own declarations
+    return known[name]
+
+
+def passing(
+    declaration: Declaration,
+    found: list[tuple[Place, str, str]],
+    known: dict[str, Any],
+    *,
+    args: str,
+    given: str,
+    tag: str = "",
+) -> list[str]:
+    """The lines of one door, which go to the member and return what it answers.
+
+    ``found`` says for each argument where it stands, its label, and the text that reads it; ``args`` and ``given`` are the
+    text of all of them, as :class:`Door` takes them. What the lines refer to is added to ``known``, under names with ``tag``.
+    """
     params = {p.keyword: p for p in declaration.signature.params}
-    places = [(f"args[{i}]", params[k]) for i, k in enumerate(unlabelled)]
-    places += [(f"given[{k!r}]", params[k]) for k in labelled]
-    known: dict[str, Any] = {"function": declaration.function, "MLCRefusal": MLCRefusal, "calls": calls}
+    known |= {f"function{tag}": declaration.function, "MLCRefusal": MLCRefusal, "calls": calls}
     packing: Packing | None = declaration.function.__dict__.get(PACKING)
-    lines, handed = [], []
-    for number, (place, param) in enumerate(places):
-        value = f"a{number}"
-        known[f"convert{number}"] = _converter(param.type)
-        lines += [f"{value} = {place}", *_converted(value, param.type, f"convert{number}", known, packing is not None)]
-        handed.append(f"{param.name}={value}")
+    lines, handed, arguments = [], {}, []
+    for number, (place, keyword, text) in enumerate(found):
+        param, value, convert = params[keyword], f"a{number}", f"convert{tag}_{number}"
+        known[convert] = _converter(param.type)
+        lines += [f"{value} = {text}", *_converted(value, param.type, convert, known, packing is not None)]
+        handed[param.name] = value
+        arguments.append((place, param.name if keyword == "_" else keyword, param.type, converter(param.type)))
     for name, fixed in declaration.fixed.items():
-        known[f"fixed_{name}"] = fixed
-        handed.append(f"{name}=fixed_{name}")
-    call = f"function({', '.join(['target', *handed])})"
+        known[f"fixed{tag}_{name}"] = fixed
+        handed[name] = f"fixed{tag}_{name}"
     if packing is not None:
         known |= packing.known
-        call = packing.call(declaration.signature.labels, dict(part.split("=") for part in handed))
-    arguments: Arguments = tuple(
-        (place, p.name if p.keyword == "_" else p.keyword, p.type, converter(p.type)) for place, p in places
-    )
-    known["explain"] = _Explainer(declaration, arguments)
-    text = "\n".join(
-        [
-            "def door(target, args, given):",
-            "    number = next(calls)",
-            "    try:",
-            *(f"        {line}" for line in lines),
-            f"        return {call}",
-            "    except MLCRefusal as why:",
-            "        return explain.refusal(why, target)",
-            "    except TypeError:",
-            "        explain.wrong_type(target, args, given, number)",
-            "        raise",
-        ]
-    )
-    exec(compile(text, "<mlc_torch door>", "exec"), known)  # written here, from our own declarations
-    return known["door"]
+        call = packing.call(declaration.signature.labels, handed, f"function{tag}")
+    else:
+        call = f"function{tag}({', '.join(['target', *(f'{name}={value}' for name, value in handed.items())])})"
+    known[f"explain{tag}"] = _Explainer(declaration, tuple(arguments))
+    return [
+        "number = next(calls)",
+        "try:",
+        *(f"    {line}" for line in lines),
+        f"    return {call}",
+        "except MLCRefusal as why:",
+        f"    return explain{tag}.refusal(why, target)",
+        "except TypeError:",
+        f"    explain{tag}.wrong_type(target, {args}, {given}, number)",
+        "    raise",
+    ]
 
 
 def _converted(value: str, type_: str, convert: str, known: dict[str, Any], packed: bool) -> list[str]:
@@ -168,7 +192,7 @@ class _Explainer:
     def wrong_type(self, target: Any, args: tuple[Any, ...], given: dict[str, Any], number: int) -> None:
         """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
         for place, name, type_, convert in self.arguments:
-            value = args[int(place[5:-1])] if place.startswith("args[") else given[place[7:-2]]
+            value = args[place] if isinstance(place, int) else given[place]
             try:
                 convert(value)
             except MLCRefusal:

@@ -13,6 +13,7 @@ from mlc_torch.refusals import MLCRefusal, shortened
 from mlc_torch.spelling.arguments import converter
 from mlc_torch.spelling.closest import likeness
 from mlc_torch.spelling.declaration import Declaration
+from mlc_torch.spelling.direct import direct_call, is_direct
 from mlc_torch.spelling.door import Door, make_door
 from mlc_torch.spelling.python_signature import swift_signature
 
@@ -163,6 +164,8 @@ def swift_method(overloads: Overloads) -> Callable[..., Any]:
             __tracebackhide__ = True
             raise shortened(why) from why.__cause__
 
+    if is_direct(overloads.declarations):
+        call = direct_call(overloads.declarations, overloads)
     call.__name__ = name
     call.__qualname__ = f"{overloads.owner}.{name}"
     call.__doc__ = documentation(overloads.declarations)

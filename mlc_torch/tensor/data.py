@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from mlc_torch.enums import MLCDataType
-from mlc_torch.refusals import MLCRefusal, refuse, shortened
-from mlc_torch.spelling import MLCObject, declare, prop
+from mlc_torch.refusals import refuse
+from mlc_torch.spelling import MLCObject, declare, direct_call, prop
 from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
 from mlc_torch.tensor.shapes import reads_as
@@ -43,16 +43,6 @@ class _MadeAtOnce(type):
 
     For this class alone: with a metaclass, a program's own layers could not be abstract classes too.
     """
-
-    def __call__(cls, *args: Any, **labels: Any) -> Any:
-        door = cls.__initializers__.doors.get((len(args), *labels) if args else tuple(labels))  # type: ignore[attr-defined]
-        if door is None or cls is not MLCTensorData:
-            return type.__call__(cls, *args, **labels)
-        try:
-            return door(cls, args, labels)
-        except MLCRefusal as why:
-            __tracebackhide__ = True
-            raise shortened(why) from why.__cause__
 
 
 class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
@@ -180,6 +170,11 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
 
     def __repr__(self) -> str:
         return f"MLCTensorData({type(self._owner).__name__}, length={self._length})"
+
+
+_MadeAtOnce.__call__ = direct_call(  # type: ignore[method-assign]
+    MLCTensorData.__declared__["init"], lambda cls, args, labels: type.__call__(cls, *args, **labels), MLCTensorData
+)
 
 
 def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
