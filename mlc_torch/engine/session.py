@@ -46,7 +46,7 @@ class Session(Geared):
         rule: UpdateRule | None = None,
         always_plain: str | None = None,
         use_inductor: bool = False,
-        standing: Sequence[torch.Tensor] = (),
+        standing: Sequence[torch.Tensor | None] = (),
     ) -> None:
         updater = Updater(rule, plan.trained, plan.device) if rule is not None else None
         super().__init__(plan, updater, always_plain, use_inductor)
@@ -74,8 +74,8 @@ class Session(Geared):
         self._keeps_inferred = inferences_kept(size)
         """How many inferences are still to come whose inputs are kept."""
         self.standing = standing
-        """The memory that little data is copied to before a pass: nobody else writes into it."""
-        self._ours = frozenset(map(id, standing))
+        """For each feed the memory that little data is copied to before a pass: nobody else writes into it."""
+        self._ours = frozenset(id(memory) for memory in standing if memory is not None)
         self.seconds = math.inf
         """What the last awaited inference took that was like the one before it."""
         self.separate = False
@@ -175,12 +175,22 @@ class Session(Geared):
         if mode is _TRAIN:
             self.phase = _FORWARD
 
-    def repeating(self) -> Repeating | None:
-        """What another inference like the last one, which was whole, needs and finds; ``None`` if that will not repeat."""
-        gear = self.fitting
-        if gear is None or gear is not self.gear or (self.kept is not None and self._keeps_inferred < math.inf):
-            return None  # one that still copies its inputs is not like the next ones
-        return Repeating(gear.forward, gear, self.kept, self._hooks)
+    def repeating(self, whole: bool) -> Repeating | None:
+        """What another inference like the last one needs and finds; ``None`` if that will not repeat.
+
+        One that still copies its inputs to new memory is not like the next ones. Of little data all are kept, from now on in
+        the same memory: that which stands ready, of a short batch its first samples.
+        """
+        gear, kept = self.gear, self.kept
+        is_fast = gear is self.fitting if whole else gear in self._fast.values() and not self._has_constants
+        if gear is None or not is_fast or (kept is not None and self._keeps_inferred < math.inf):
+            return None
+        if kept is not None:
+            feeds = [_first(memory, feed) for memory, feed in zip(self.standing, kept.feeds, strict=True)]
+            self.kept = kept = kept._replace(feeds=feeds)
+            if whole:
+                self._inferred = kept
+        return Repeating(gear.forward, gear, kept, self._hooks)
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""
@@ -263,3 +273,10 @@ class Session(Geared):
 
     def _noise_states(self) -> NoiseStates:
         return noise_states(self._noises, self.plan.device) if self._noises else []
+
+
+def _first(memory: torch.Tensor | None, feed: torch.Tensor) -> torch.Tensor:
+    """What a pass was fed, at the beginning of ``memory`` if there is any, else where it is."""
+    if memory is None or memory is feed:
+        return feed
+    return (memory if memory.shape == feed.shape else memory[: len(feed)]).copy_(feed)

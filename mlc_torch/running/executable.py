@@ -203,7 +203,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             rule=self._rule_for(variant),
             always_plain="compiled with debugLayers or disableLayerFusion" if compiled.options & _PLAIN else None,
             use_inductor=compiled.use_inductor,
-            standing=[feed.standing.tensor for feed in feeds if feed.standing is not None],
+            standing=[None if feed.standing is None else feed.standing.tensor for feed in feeds],
         )
         self._results[variant] = MLCTensor._of(made.result)  # held here, so that every handler gets the same handle
         self._feeds[variant] = feeds

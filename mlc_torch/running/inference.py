@@ -14,7 +14,7 @@ from mlc_torch.running.request import BY_LAYER, NO_DATA, SKIPS_WRITING, Request,
 from mlc_torch.running.results import output_targets, publish
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
-from mlc_torch.running.state import Variant, never
+from mlc_torch.running.state import Variant
 from mlc_torch.running.untrained import warn_unmade, warn_unread
 from mlc_torch.running.usual import usual_inference
 from mlc_torch.spelling import declare, prop
@@ -86,9 +86,11 @@ class MLCInferenceGraph(ExecutableGraph):
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
-        if whole and runs.usual_of is not session:
-            made = usual_inference(self, session, self._feeds[_WHOLE], full, self._results[_WHOLE])
-            runs.usual, runs.usual_of = (never, None) if made is None else (made, session)
+        if runs.usual_of is not session or (runs.usual_batch != batch == runs.last_batch):
+            made = usual_inference(self, session, self._feeds[_WHOLE], full, batch, self._results[_WHOLE])
+            if made is not None:
+                runs.usual, runs.usual_of, runs.usual_batch = made, session, batch
+        runs.last_batch = batch
         return publish(session, self._device), targets
 
     @declare(
@@ -104,7 +106,7 @@ class MLCInferenceGraph(ExecutableGraph):
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere
         warn_unmade(self._runs.warned, nodes, self._declared.outputs)
-        self._runs.usual, self._runs.usual_of = never, None  # that of an older session would keep it alive
+        self._runs.forget_usual()
         session.prepare(_INFER)
 
     def _nodes_to_run(self, nodes: list[Node], variant: Variant = _WHOLE) -> list[Node]:

@@ -1,4 +1,4 @@
-"""The usual inference: a whole batch, like the one before it. Nothing of it has to be chosen any more.
+"""The usual inference: a batch like the one before it. Nothing of it has to be chosen any more.
 
 A small network computes for less time than the road takes, so the door asks here first. Whatever is not usual is left
 alone, before anything has happened, and takes the road: nothing is refused here that would not be refused there, in the
@@ -17,7 +17,7 @@ from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.completion import came_from_handler, fill, on_host, wait_for
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
-from mlc_torch.running.results import output_targets
+from mlc_torch.running.results import into_full, output_targets
 from mlc_torch.running.road import fail, is_soon_done, recover
 from mlc_torch.running.state import Usual, never
 from mlc_torch.tensor import MLCTensor
@@ -57,7 +57,7 @@ comes at once."""
 _TEXT = """\
 def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
-        if (batch != {full} and batch) or options & {unusual} or failures or get_ident() not in threads{declines}:
+        if {other_batch} or options & {unusual} or failures or get_ident() not in threads{declines}:
             return False
         if labels or weights or len(inputs) != {count}:
             return False
@@ -70,7 +70,7 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
                     return False
                 if session.gear is not gear or session.kept is not kept or any(hooks):
                     return False
-                targets = output_targets(outputs, graph._declared.outputs, {full}, {full}) if outputs else ()
+                targets = output_targets(outputs, graph._declared.outputs, {full}, {batch}) if outputs else ()
                 {views}
                 before, runs.active = (0, 0, records_gradients()), session
                 try:
@@ -106,37 +106,52 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
 are the road's own: whatever strikes, the graph answers afterwards."""
 
 
-def usual_inference(graph: Any, session: Session, feeds: Sequence[Feed], full: int, handle: MLCTensor) -> Usual | None:
+def usual_inference(
+    graph: Any, session: Session, feeds: Sequence[Feed], full: int, batch: int, handle: MLCTensor
+) -> Usual | None:
     """What runs inferences like the last one: ``never`` where this session has none, ``None`` where none followed yet."""
-    device = graph._device
+    device, whole = graph._device, batch == full
     if device._kind not in _WAYS or graph._gate.lock is None or not feeds:
         return never
-    if any(feed.group for feed in feeds):
+    if any(feed.group or not (whole or feed.batch_axis in (0, None)) for feed in feeds):
         return never
-    repeating = session.repeating()
+    repeating = session.repeating(whole)
     if repeating is None:
         return None
     bound: dict[str, Any] = {"device": device, "soon": is_soon_done(session)}
     looks, views, copies, publishing = [], ["pass"], ["pass"], []
     for n, feed in enumerate(feeds):
-        bound |= {f"name{n}": feed.name, f"form{n}": feed.form, f"element{n}": USUAL.get(feed.cell.dtype)}
-        misfit = f"d{n}._length != {feed.cell.nbytes} or d{n}._element != element{n} or d{n}._shape is not None"
+        cut = not whole and feed.batch_axis == 0
+        length = feed.cell.descriptor._sample_bytes * batch if cut else feed.cell.nbytes
+        form = (feed.cell.dtype, (batch, *feed.cell.shape[1:])) if cut else feed.form
+        bound |= {f"name{n}": feed.name, f"form{n}": form, f"element{n}": USUAL.get(feed.cell.dtype)}
+        misfit = (
+            f"d{n}._length {'<' if cut else '!='} {length} or d{n}._element != element{n} or d{n}._shape is not None"
+        )
         looks += [f"d{n} = inputs.get(name{n})", f"if d{n} is None or {misfit}: return False"]
-        if feed.standing is not None:
-            bound |= {f"t{n}": feed.standing.tensor, f"memory{n}": feed.standing.bytes}
-            copies.append(f"memory{n}[:] = d{n}._bytes")
+        if feed.standing is not None and (whole or repeating.kept is not None):
+            stands = feed.standing.tensor if repeating.kept is None else repeating.kept.feeds[n]
+            bound |= {f"t{n}": stands, f"memory{n}": feed.standing.bytes[:length]}
+            copies.append(f"memory{n}[:] = d{n}._bytes" + (f"[:{length}]" if cut else ""))
         else:
             views += [f"t{n} = d{n}._views.get(form{n})", f"if t{n} is None: t{n} = d{n}._view(*form{n})"]
+            if repeating.kept is not None:
+                bound[f"kept{n}"] = repeating.kept.feeds[n]
+                copies.append(f"kept{n}.copy_(t{n})")
         if feed.limit is not None:
             bound |= {f"title{n}": feed.title, f"reader{n}": feed.reader}
             views.append(f"check_indices(title{n}, t{n}, {feed.limit}, reader{n})")
-    for n, cell in enumerate(session.readable):
-        bound[f"publish{n}"] = cell.publish
-        publishing.append(f"publish{n}(values[{n}], device)")
+    for n, (cell, value) in enumerate(zip(session.readable, session.values, strict=True)):
+        bound |= {f"publish{n}": cell.publish, f"cell{n}": cell}
+        fits = value.shape == cell.shape
+        made = f"values[{n}]" if fits else f"into_full(cell{n}, values[{n}], cell{n}.value)"
+        publishing.append(f"publish{n}({made}, device)")
     count, way = len(feeds), _WAYS[device._kind]
     text = _TEXT.format(
         bound=", ".join(bound),
         full=full,
+        batch=batch,
+        other_batch=f"(batch != {full} and batch)" if whole else f"batch != {batch}",
         disturbed=DISTURBED,
         unusual=_UNUSUAL,
         declines=way.declines,
@@ -176,6 +191,7 @@ _KNOWN: dict[str, Any] = {
         fail,
         fill,
         get_ident,
+        into_full,
         on_host,
         output_targets,
         recover,

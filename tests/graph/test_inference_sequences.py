@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -118,10 +119,13 @@ class Inferences(RuleBasedStateMachine):
 
     # A call
 
-    @rule(call=CALLS, seed=SEEDS)
-    def execute_between_usual_ones(self, call: Call, seed: int) -> None:
-        for each in (Call(), Call(handler="reads"), call, Call(handler="reads", outputs="one")):
-            self.execute(each, seed)
+    @rule(call=CALLS, seed=SEEDS, samples=st.sampled_from([0, 2]))
+    def execute_between_usual_ones(self, call: Call, seed: int, samples: int) -> None:
+        usual = partial(Call, samples=samples)
+        for number, each in enumerate(
+            [usual(), usual(handler="reads"), usual(), call, usual(handler="reads", outputs="one")]
+        ):
+            self.execute(each, seed + number)
 
     @rule(call=CALLS, seed=SEEDS)
     def execute(self, call: Call, seed: int) -> None:
@@ -336,7 +340,8 @@ def test_everything_unusual_between_usual_inferences(way: str, kind: str) -> Non
     for number in range(10):  # of much data, the first ones are kept, and are not yet usual
         program.execute(call=Call(), seed=number)
     for unusual in (Call(**{field: value}) for field, known in UNUSUAL.items() for value in known):
-        program.execute_between_usual_ones(call=unusual, seed=5)
+        for samples in (0, 2):
+            program.execute_between_usual_ones(call=unusual, seed=5, samples=samples)
     program.teardown()
 
 

@@ -47,6 +47,14 @@ class Perceptron:
         self.array, self.buffer = values(batch, 784), np.zeros((batch, 10), np.float32)
         self.given, self.outputs = {name: data(self.array)}, {"y": data(self.buffer)}
 
+    def hidden(self) -> np.ndarray:
+        """What the first layer must give, by NumPy."""
+        return self.array @ self.layers[0].weights.numpy().reshape(128, 784).T + self.layers[0].biases.numpy().ravel()
+
+    def expected(self) -> np.ndarray:
+        weights, biases = self.layers[1].weights.numpy().reshape(10, 128), self.layers[1].biases.numpy().ravel()
+        return np.maximum(self.hidden(), 0) @ weights.T + biases
+
     def plain(self) -> None:
         assert self.inference.execute(inputsData=self.given, batchSize=self.batch, options=[Run.synchronous])
 
@@ -114,6 +122,47 @@ def test_an_ordinary_inference_goes_past_the_road(style, batch):
     assert_usual(getattr(Perceptron(batch=batch), style))
 
 
+@pytest.mark.parametrize("batch", [4, BATCH], ids=["little", "much"])
+@pytest.mark.parametrize("style", STYLES)
+def test_short_batches_go_past_the_road_where_one_follows_the_other(style, batch):
+    """The result keeps the other samples as they were."""
+    program = Perceptron(batch=batch)
+    program.plain()
+    before = program.y.numpy().copy()
+    program.batch = batch - 1
+    program.array[:] = values(batch, 784, seed=9)
+    assert_usual(getattr(program, style))
+    want = program.expected()
+    np.testing.assert_allclose(program.y.numpy()[:-1], want[:-1], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(program.y.numpy()[-1:], before[-1:])
+    program.batch = batch
+    assert_usual(getattr(program, style))
+    np.testing.assert_allclose(program.y.numpy(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_result_of_a_short_batch_that_is_asked_for_late():
+    """What it was given is kept where it is little, whatever the program writes into its array."""
+    program = Perceptron(batch=4)
+    program.batch = 3
+    assert_usual(program.plain)
+    want = program.hidden()
+    program.array[:] = 0
+    (hidden,) = program.inference.resultTensors(for_=program.layers[0])  # nobody held it while the graph ran
+    np.testing.assert_allclose(hidden.numpy()[:3], want[:3], rtol=1e-4, atol=1e-4)
+
+
+def test_whole_and_short_batches_in_turn_make_no_way_anew():
+    program = Perceptron(batch=4)
+    for batch in (4, 3) * 4:
+        program.batch = batch
+        program.plain()
+    with looking_on() as (called, _):
+        for batch in (4, 3) * 4:
+            program.batch = batch
+            program.plain()
+    assert "usual_inference" not in called
+
+
 def test_an_input_of_indices_goes_past_the_road_too():
     graph, table = MLCGraph(), placeholder(4, 3)
     places = MLCTensor(shape=[2], dataType=MLCDataType.int32)
@@ -123,6 +172,35 @@ def test_an_input_of_indices_goes_past_the_road_too():
     given = {"table": data(values(4, 3)), "places": data(np.array([3, 1], np.int32))}
     assert_usual(lambda: inference.execute(inputsData=given, batchSize=0))
     np.testing.assert_array_equal(result.numpy(), values(4, 3)[[3, 1]])
+
+
+def test_a_result_that_is_asked_for_late_is_of_the_last_indices():
+    """They have no memory that stands ready; a copy is kept of those of each run."""
+    graph, table = MLCGraph(), placeholder(4, 3)
+    places = MLCTensor(shape=[2], dataType=MLCDataType.int32)
+    result = graph.node(MLCActivationLayer.absolute, source=graph.gather(withDimension=0, source=table, indices=places))
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"table": table, "places": places}) and inference.compile(device=cpu())
+    array = np.array([0, 2], np.int32)
+    given = {"table": data(values(4, 3)), "places": data(array)}
+    assert_usual(lambda: inference.execute(inputsData=given, batchSize=0))
+    array[:] = [3, 1]
+    assert_usual(lambda: inference.execute(inputsData=given, batchSize=0))
+    array[:] = 0
+    (gathered,) = inference.resultTensors(for_=graph.layers[0])
+    np.testing.assert_array_equal(gathered.numpy(), values(4, 3)[[3, 1]])
+    np.testing.assert_array_equal(result.numpy(), np.abs(values(4, 3)[[3, 1]]))
+
+
+def test_a_result_that_is_asked_for_late_after_a_run_without_data():
+    program = Perceptron(batch=1)
+    assert program.x.bindAndWriteData(program.given["x"], to=cpu())
+    assert program.inference.execute(inputsData={}, batchSize=1, options=[Run.skipWritingInputDataToDevice])
+    program.array[:] = values(1, 784, seed=7)
+    assert_usual(program.plain)
+    want = program.hidden()
+    (hidden,) = program.inference.resultTensors(for_=program.layers[0])
+    np.testing.assert_allclose(hidden.numpy(), want, rtol=1e-4, atol=1e-4)
 
 
 def test_after_threads_and_async_forms_too():
