@@ -199,6 +199,15 @@ def normed(dropout: float = 0.25) -> nn.Sequential:
     )  # fmt: skip
 
 
+def odd() -> nn.Sequential:
+    """Numbers of channels that no vector divides, batch normalization, and nothing that pools."""
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Conv2d(6, 10, 3, padding=1), nn.BatchNorm2d(10), nn.ReLU(),
+        nn.Flatten(), nn.Linear(10 * 784, 10),
+    )  # fmt: skip
+
+
 def separable() -> nn.Sequential:
     """Depthwise-separable blocks with ReLU6, as MobileNet has them, strides in the depthwise layers."""
     layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU6()]

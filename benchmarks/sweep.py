@@ -39,6 +39,13 @@ _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+def _grouped(channels: int) -> nn.Module:
+    return nn.GroupNorm(1 if channels % 2 else 2, channels)
+
+
+_NORMS = {None: "", nn.BatchNorm2d: ", batch norm", _grouped: ", group norm"}
+
+
 def perceptron(draw: random.Random) -> Network:
     samples = draw.choice([1, 2, 7, 16, 32, 64, 128, 300, 1024])
     widths = [draw.choice([4, 10, 32, 64, 100, 256, 512]) for _ in range(draw.randint(2, 6))]
@@ -60,11 +67,18 @@ def convolutions(draw: random.Random) -> Network:
         draw.choice([8, 14, 16, 28, 32, 48]),
         draw.choice([1, 3, 16]),
     )
-    name, normed = draw.choice(list(_ACTIVATIONS)[:5]), draw.random() < 0.5
+    name, normed = (
+        draw.choice(list(_ACTIVATIONS)[:5]),
+        draw.choice([None, None, nn.BatchNorm2d, nn.BatchNorm2d, _grouped]),
+    )
     pooling = draw.choice([None, nn.MaxPool2d, nn.AvgPool2d])
     layers, given, left = [], channels, size
     for _ in range(draw.randint(1, 4)):
-        made, kernel, stride = draw.choice([8, 16, 32, 64]), draw.choice([1, 3, 3, 5]), draw.choice([1, 1, 2])
+        made, kernel, stride = (
+            draw.choice([5, 6, 8, 12, 16, 20, 32, 36, 64]),
+            draw.choice([1, 3, 3, 5]),
+            draw.choice([1, 1, 2]),
+        )
         groups = draw.choice([1, 1, 1, 2]) if given % 2 == 0 else 1
         if draw.random() < 0.15 and given > 1:
             made = groups = given
@@ -76,13 +90,13 @@ def convolutions(draw: random.Random) -> Network:
         parts: list[nn.Module] = []
         for inputs, outputs, kernel, stride, groups in layers:
             parts.append(nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups))
-            parts += [*([nn.BatchNorm2d(outputs)] if normed else []), _ACTIVATIONS[name]()]
+            parts += [*([normed(outputs)] if normed else []), _ACTIVATIONS[name]()]
         if pooling is not None and pools:
             parts.append(pooling(2))
         return nn.Sequential(*parts, nn.Flatten(), nn.Linear(given * (left // 2 if pools else left) ** 2, 10))
 
     said = " ".join(f"{i}-{o}:{k}x{k}{f'/{s}' * (s > 1)}{f' of {g}' * (g > 1)}" for i, o, k, s, g in layers)
-    how = f"{name}{', batch norm' if normed else ''}{f', {pooling.__name__}' if pooling is not None and pools else ''}"
+    how = f"{name}{_NORMS[normed]}{f', {pooling.__name__}' if pooling is not None and pools else ''}"
     return f"{images} images of {size}x{size}, {said}, {how}", make, (images, channels, size, size)
 
 

@@ -1,16 +1,15 @@
-"""Which kernels compute what on the CPU: a table for products and one for the rest, by processor and threads.
+"""Which kernels compute what on the CPU, by processor and threads.
 
 Rules are fixed and never timed at run time: the same program gives the same numbers. They ask what torch was built for
 (vector code, the Arm Compute Library), the shapes, and how many threads there are when a graph is compiled. Each says how
-it is known. How images are laid out for these kernels is in ``layouts.py``.
+it is known. How images are laid out for these kernels is in ``layouts.py``, what multiplies in ``product_rules.py``.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,96 +19,19 @@ from torch import fx
 from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import has_vector_code, is_little_for_torch
+from mlc_torch.engine.norm_rules import Odd, normalized
+from mlc_torch.engine.product_rules import chosen_product, share_sources
 from mlc_torch.engine.replacements import (
     Replacement,
-    by_column,
     convolution_backward,
     convolution_of_one_channel,
     depthwise_backward,
     depthwise_backward_contiguous,
-    product_with_transposed_source,
-    product_with_transposed_weight,
 )
 from mlc_torch.engine.standing import joined_parameters, packed_layer
 from mlc_torch.engine.trace import Recording
 
 aten = torch.ops.aten
-
-
-@dataclass(frozen=True)
-class Product:
-    """[rows, depth] times the transpose of [columns, depth]."""
-
-    rows: int
-    depth: int
-    columns: int
-    threads: int
-
-    @property
-    def least(self) -> int:
-        return min(self.rows, self.depth, self.columns)
-
-
-@dataclass(frozen=True)
-class ProductRule:
-    """Where it applies, what multiplies there (``None``: torch's own choice), and how that is known."""
-
-    applies: Callable[[Product], bool]
-    function: Callable[..., torch.Tensor] | None
-    evidence: str
-
-
-_CHEAP = 2**15
-"""Elements that take about 40 µs to transpose on a Neoverse-N1."""
-
-PRODUCTS_BY_ACL = (
-    ProductRule(lambda p: p.least <= 8, None, "torch does not ask the Arm Compute Library for so little."),
-    ProductRule(
-        lambda p: p.rows >= 1024 and p.threads == 1 and p.depth * p.columns <= 2**20,
-        product_with_transposed_weight,
-        "One thread, 1024 and 4096 rows, time relative to torch's: weights of 784x128 .98 and .92, 512x512 .97 and .90, "
-        "128x512 .83 and .83, 1024x512 .93, 2048x256 .94. With two threads the two were not told apart.",
-    ),
-    ProductRule(
-        lambda p: p.depth * p.columns <= (2 * _CHEAP if p.rows >= 1024 else _CHEAP),
-        product_with_transposed_weight,
-        "The way to the Arm Compute Library takes 70 to 350 µs, and BLAS is as fast. Weights of 64x64 and 128x10: .03 to "
-        ".5 of torch's time for 9 to 1024 rows, with one and two threads.",
-    ),
-    ProductRule(
-        lambda p: p.rows * p.depth <= _CHEAP,
-        product_with_transposed_source,
-        "The same with the smaller factor transposed: 9 and 32 rows of 784 by 128 .50 and .86, of 512 by 512 .35 and .94.",
-    ),
-    ProductRule(lambda p: True, None, "64 to 512 rows of larger factors: transposing either takes 1.2 to 1.7 as long."),
-)
-"""Where torch was built with the Arm Compute Library, which it hands products with a transposed factor to (torch 2.13)."""
-
-
-def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
-    """What multiplies [rows, depth] with a given transpose of [columns, depth]; ``None`` for torch's own choice."""
-    if not multiplies_by_acl() or dtype != torch.float32:
-        return None
-    asked = Product(rows, depth, columns, max(torch.get_num_threads(), threads_of_acl()))
-    return next(rule.function for rule in PRODUCTS_BY_ACL if rule.applies(asked))
-
-
-@functools.cache
-def multiplies_by_acl() -> bool:
-    """Whether torch's products go through the Arm Compute Library."""
-    ask = getattr(torch.backends.mkldnn, "is_acl_available", None)
-    return ask is not None and bool(ask())
-
-
-@functools.cache
-def threads_of_acl() -> int:
-    """How many threads the Arm Compute Library takes: OpenMP's number when it was loaded.
-
-    ``torch.set_num_threads`` does not reach it. (1024 rows of 784 by 128 on two cores after ``set_num_threads(1)``: 3.3 ms of
-    6.4 ms of processor time; with ``OMP_NUM_THREADS=1`` 6.2 of 6.2.)
-    """
-    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(given) if given.isdecimal() else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -127,22 +49,6 @@ def is_plain(how: Any) -> bool:
     """Over images, not dilated, not transposed, in one group."""
     stride, _, dilation, transposed, _, groups = how
     return len(stride) == 2 and set(dilation) == {1} and not transposed and groups == 1
-
-
-def _is_by_transposed(node: fx.Node) -> bool:
-    """Whether a node multiplies with the transpose of a matrix. (A gradient does so with that of a transpose: BLAS's case.)"""
-    other: Any = node.args[-1]
-    return not node.kwargs and other.target is aten.t.default and other.args[0].target is not aten.t.default
-
-
-def _product(node: fx.Node) -> Replacement | None:
-    given: Any = node.args
-    *bias, x, other = given
-    *_, (rows, depth), (_, columns) = node.meta["shapes"]
-    product = product_of(rows, depth, columns, node.meta["dtype"])
-    if product is None or not _is_by_transposed(node) or x.target is by_column:
-        return None
-    return product, (x, other, *bias)
 
 
 def _gradient_by_products(node: fx.Node) -> Replacement | None:
@@ -176,6 +82,12 @@ def _one_channel(node: fx.Node) -> Replacement | None:
     return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
 
 
+def _normalizes(odd: Odd) -> tuple[KernelRule, ...]:
+    """Batch normalization of odd numbers of channels, and its gradient."""
+    operations = aten.native_batch_norm.default, aten.native_batch_norm_backward.default
+    return tuple(KernelRule(operation, normalized(odd), odd.evidence) for operation in operations)
+
+
 _JOINED = KernelRule(
     aten.cat.default,
     joined_parameters,
@@ -194,10 +106,34 @@ _PACKED = KernelRule(
     keeps=True,
 )
 
+_NORMALIZED_BY_ARM = Odd(
+    divisor=4,
+    copied_below=20,
+    evidence="Neoverse-N1, torch 2.13, one thread, 32 images of 28x28, microseconds by torch with channels last, contiguous, "
+    "and so, forward: 5 channels 2334, 340 and 553 (by copies 610), 6 1970, 408 and 586; gradient 3506, 202 and 637, "
+    "2944, 254 and 667; two threads 1805, 211 and 486 (by copies 367), 2157, 145 and 562 (386). Eight of 16x16 by "
+    "copies: 5 channels 211, 47 and 83, 304, 31 and 83; four of 8x8 48, 25 and 43. 12 channels are divided by the "
+    "vector: 611, 791 and 818.",
+)
+_NORMALIZED_BY_X86 = Odd(
+    divisor=8,
+    copied_below=40,
+    shared_line=16,
+    evidence="torch 2.11, microseconds by torch with channels last, contiguous, and so, 32 images of 28x28. AVX-512, two "
+    "threads, forward: 5 channels 4347, 188 and 316, 12 4356, 392 and 484, 36 3997, 1113 and 983, 60 4284, 1829 and "
+    "1343; gradient 4824, 55 and 429, 5922, 124 and 623, 7178, 364 and 1368, 7440, 582 and 1924; 8 threads 2733, 81 "
+    "and 198, 2901, 30 and 368 (5 channels), 2184, 531 and 563, 2253, 227 and 819 (60). AVX2, one thread: 5 channels "
+    "3063, 328 and 343, 4383, 89 and 440, 60 3600, 4100 and 1694, 5759, 1045 and 2454. Eight images of 16x16 by "
+    "copies, two threads: 5 channels 405, 37 and 78, 396, 19 and 78, 36 300, 112 and 191, 590, 36 and 176; four of "
+    "8x8 69, 23 and 39. Gradients of 8 and 24 channels with two threads: 2088, 71 and 491; 2418, 258 and 1038; with "
+    "one thread torch's own takes 259 and 580.",
+)
+
 KERNELS_WITHOUT_VECTOR_CODE = (
     _JOINED,
-    KernelRule(aten.addmm.default, _product, "PRODUCTS_BY_ACL"),
-    KernelRule(aten.mm.default, _product, "PRODUCTS_BY_ACL"),
+    *_normalizes(_NORMALIZED_BY_ARM),
+    KernelRule(aten.addmm.default, chosen_product, "PRODUCTS_BY_ACL"),
+    KernelRule(aten.mm.default, chosen_product, "PRODUCTS_BY_ACL"),
     KernelRule(
         aten.convolution_backward.default,
         _gradient_by_products,
@@ -241,9 +177,13 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1."""
 
+KERNELS_WITH_VECTOR_CODE = _normalizes(_NORMALIZED_BY_X86)
+"""x86. What was measured with AVX-512 alone is not in it."""
+
 KERNELS_WITH_AVX512 = (
     _JOINED,
     _PACKED,
+    *KERNELS_WITH_VECTOR_CODE,
     KernelRule(
         aten.gelu.default,
         in_pieces("tanh", least=2**15, most=2**16),
@@ -262,7 +202,7 @@ KERNELS_WITH_AVX512 = (
         "elements .18 and .33 so).",
     ),
 )
-"""x86, where it was measured. With other vector code torch's own choices stand."""
+"""x86, where it was measured."""
 
 
 @functools.cache
@@ -272,16 +212,17 @@ def has_avx512() -> bool:
 
 def choose_kernels(recording: Recording, device: torch.device, is_declared: bool = True) -> Recording:
     """Point recorded operations to what the first rule that applies names. ``is_declared``: its shapes are the graph's."""
-    vectors = has_vector_code()
-    if device.type != "cpu" or (vectors and not has_avx512()):
+    if device.type != "cpu":
         return recording
+    vectors = has_vector_code()
+    with_vectors = KERNELS_WITH_AVX512 if has_avx512() else KERNELS_WITH_VECTOR_CODE
     rules: dict[Any, list[KernelRule]] = {}
-    for rule in KERNELS_WITH_AVX512 if vectors else KERNELS_WITHOUT_VECTOR_CODE:
+    for rule in with_vectors if vectors else KERNELS_WITHOUT_VECTOR_CODE:
         if is_declared or not rule.keeps:
             rules.setdefault(rule.operation, []).append(rule)
     for phase in (recording.backward, recording.forward):  # a gradient's rule may change the operation it belongs to
         if not vectors:
-            _share_sources(phase)
+            share_sources(phase)
         for node in phase:
             for rule in rules.get(node.target, ()):
                 found = rule.replace(node)
@@ -292,28 +233,3 @@ def choose_kernels(recording: Recording, device: torch.device, is_declared: bool
     calls = [n for n in recording.graph.nodes if n.op in ("call_function", "get_attr")]
     end = calls.index(recording.forward[-1]) + 1 if recording.forward else 0
     return replace(recording, forward=calls[:end], backward=calls[end:])
-
-
-def _share_sources(nodes: Sequence[fx.Node]) -> None:
-    """Lay the source of several products out by column, once for all.
-
-    Neoverse-N1, one thread, three products of the same rows, microseconds as their own rules say and so: 16 rows of 32 by
-    32 66 and 48, 64 rows of 128 by 128 323 and 265, 256 rows of 256 by 256 3630 and 3224; 1024 rows take longer.
-    """
-    by_source: dict[Any, list[fx.Node]] = {}
-    for node in nodes:
-        if node.target in (aten.addmm.default, aten.mm.default) and _is_by_transposed(node) and _goes_by_acl(node):
-            by_source.setdefault(node.args[-2], []).append(node)
-    for source, products in by_source.items():
-        *_, (rows, depth), _ = products[0].meta["shapes"]
-        if len(products) > 1 and rows < 1024 and rows * depth <= _CHEAP * len(products):
-            with source.graph.inserting_before(products[0]):
-                laid_out = source.graph.call_function(by_column, (source,))
-            for node in products:
-                node.replace_input_with(source, laid_out)
-
-
-def _goes_by_acl(node: fx.Node) -> bool:
-    *_, (rows, depth), (_, columns) = node.meta["shapes"]
-    is_little = PRODUCTS_BY_ACL[0].applies(Product(rows, depth, columns, torch.get_num_threads()))
-    return multiplies_by_acl() and node.meta["dtype"] == torch.float32 and not is_little

@@ -35,7 +35,7 @@ class Next(Enum):
     """What becomes of a convolution's result, at once or behind layers that keep its shape."""
 
     POOLED = "it goes into a pooling layer"
-    FLAT = "its elements are put one behind the other, and no gradient comes back"
+    FLAT = "its elements are put one behind the other, by this graph or for the program, and no gradient comes back"
     OTHER = "anything else"
 
 
@@ -159,7 +159,9 @@ CONVOLUTION_LAYOUTS = (
         lambda c: c.vector_code and c.following is Next.FLAT and c.is_less_to_lay_out_before,
         Layout.CONTIGUOUS,
         "x86, inference, one thread, microseconds: 32 images of 8x8, 3 to 32 channels, take 140 contiguous and 153 with "
-        "channels last, and to make those contiguous for a dense layer behind them 60; 131,072 elements 103, 524,288 816.",
+        "channels last, and to make those contiguous for a dense layer behind them 60; 131,072 elements 103, 524,288 816. Two "
+        "and three convolutions without pooling, 6 to 60 channels, 3 and 32 images of 28x28, 1 to 8 threads: whole inferences "
+        "took .85 to 1.5 of the time by hand where only the last was contiguous, and .84 to 1.05 where all were.",
     ),
     LayoutRule(
         lambda c: c.vector_code,
@@ -245,16 +247,17 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
     .6, laying it out .8; on x86 with AVX-512, torch 2.11, one thread 5.8 and 1.0, .5 and .7, .7, two threads 3.6 and .6, .3
     and .3, .4.
     """
-    ahead: dict[int, set[Next]] = {}
+    ahead: dict[int, set[Next]] = {slot: {Next.FLAT} for slot in plan.readable}
     found: dict[Step, Next] = {}
     for step in reversed(plan.steps):
         following = set().union(*(ahead.get(slot, ()) for slot in step.results))
         if holds_convolutions(step.module):
             if Next.POOLED in following:
-                found[step] = Next.POOLED
+                found[step], following = Next.POOLED, {Next.OTHER}
             elif following == {Next.FLAT} and not differentiates:
-                found[step] = Next.FLAT
-            following = {Next.OTHER}
+                found[step] = Next.FLAT  # and so are those before it
+            else:
+                following = {Next.OTHER}
         elif isinstance(step.module, _POOLING):
             following = {Next.POOLED}
         elif len(shapes := {plan.cells[slot].shape for slot in (*step.sources, *step.results)}) > 1:

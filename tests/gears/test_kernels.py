@@ -33,10 +33,10 @@ from mlc_torch import (
     MLCTensor,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import kernels, layouts
-from mlc_torch.engine.kernels import Product
+from mlc_torch.engine import kernels, layouts, product_rules
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.product_rules import Product
 from mlc_torch.engine.replacements import product_with_transposed_source, product_with_transposed_weight
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import record
@@ -53,8 +53,8 @@ def pretend(monkeypatch, vector_code: bool) -> None:
 
 
 def test_every_rule_says_how_it_is_known():
-    by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
-    tables = layouts.CONVOLUTION_LAYOUTS, kernels.PRODUCTS_BY_ACL, *by_vectors
+    by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
+    tables = layouts.CONVOLUTION_LAYOUTS, product_rules.PRODUCTS_BY_ACL, *by_vectors
     assert all(rule.evidence for table in tables for rule in table)
 
 
@@ -70,21 +70,21 @@ def test_every_rule_says_how_it_is_known():
     ],
 )
 def test_products_by_rows_and_threads(monkeypatch, product, want):
-    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
-    monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: product.threads)
-    monkeypatch.setattr(kernels, "threads_of_acl", lambda: 1)
-    assert kernels.product_of(product.rows, product.depth, product.columns, torch.float32) is want
-    assert kernels.product_of(product.rows, product.depth, product.columns, torch.float64) is None
+    monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: True)
+    monkeypatch.setattr(product_rules.torch, "get_num_threads", lambda: product.threads)
+    monkeypatch.setattr(product_rules, "threads_of_acl", lambda: 1)
+    assert product_rules.product_of(product.rows, product.depth, product.columns, torch.float32) is want
+    assert product_rules.product_of(product.rows, product.depth, product.columns, torch.float64) is None
 
 
 @pytest.mark.parametrize(("setting", "want"), [("3", 3), ("4,2", 4), ("", os.cpu_count()), ("many", os.cpu_count())])
 def test_set_num_threads_does_not_reach_the_arm_compute_library(monkeypatch, setting, want):
     monkeypatch.setenv("OMP_NUM_THREADS", setting)
-    assert kernels.threads_of_acl.__wrapped__() == want
-    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
-    monkeypatch.setattr(kernels.torch, "get_num_threads", lambda: 1)
-    monkeypatch.setattr(kernels, "threads_of_acl", lambda: 2)
-    assert kernels.product_of(4096, 784, 128, torch.float32) is None
+    assert product_rules.threads_of_acl.__wrapped__() == want
+    monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: True)
+    monkeypatch.setattr(product_rules.torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(product_rules, "threads_of_acl", lambda: 2)
+    assert product_rules.product_of(4096, 784, 128, torch.float32) is None
 
 
 @pytest.mark.parametrize("way", [product_with_transposed_weight, product_with_transposed_source])
@@ -210,7 +210,7 @@ def convolution(inputs: int, outputs: int, size: int, stride: int, padding: int)
 def test_attention_to_itself_reads_the_weights_as_they_are(monkeypatch, rows, acl):
     """Few rows are multiplied three times, many once with joined weights; a program may write the weights in between."""
     pretend(monkeypatch, False)
-    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: acl)
+    monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: acl)
     weights = [values(12, 12, low=-0.5, high=0.5, seed=s) for s in range(4)]
     biases = [values(12, seed=s) for s in range(4)]
     layer = MLCMultiheadAttentionLayer(

@@ -209,11 +209,13 @@ def again(graph, x):
         ([[flat]], Next.FLAT),
         ([[act, flat]], Next.FLAT),
         ([[act, pool, flat]], Next.POOLED),
-        ([[act, again, flat]], None),
+        ([[act, again, flat]], Next.FLAT),
+        ([[act, again, pool, flat]], None),
         ([[act, join, flat]], None),
-        ([[act]], None),
+        ([[act]], Next.FLAT),
         ([[act, flat], [act, pool]], Next.POOLED),
-        ([[act, flat], [again]], None),
+        ([[act, flat], [again]], Next.FLAT),
+        ([[act, flat], [again, pool]], None),
     ],
 )
 def test_what_follows(results, want):

@@ -7,7 +7,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
-from mlc_torch.engine import kernels, own_kernels
+from mlc_torch.engine import own_kernels, product_rules
 from mlc_torch.engine.own_kernels import decompositions, gelu_backward_by_sigmoid, keep_own_kernels
 
 aten, ours = torch.ops.aten, torch.ops.mlc_torch
@@ -108,15 +108,15 @@ def test_what_is_promised_of_the_convolutions_is_kept():
 @pytest.fixture
 def arm(monkeypatch):
     """Wherever this runs: torch as built with the Arm Compute Library."""
-    monkeypatch.setattr(kernels, "multiplies_by_acl", lambda: True)
+    monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: True)
 
 
 @pytest.mark.parametrize(
     ("rows", "depth", "columns", "chosen"),
     [
-        (32, 128, 10, kernels.product_with_transposed_weight),
-        (32, 784, 128, kernels.product_with_transposed_source),
-        (1024, 128, 512, kernels.product_with_transposed_weight),
+        (32, 128, 10, product_rules.product_with_transposed_weight),
+        (32, 784, 128, product_rules.product_with_transposed_source),
+        (1024, 128, 512, product_rules.product_with_transposed_weight),
         (1, 784, 128, None),
         (32, 784, 8, None),
         (256, 784, 128, None),
@@ -124,8 +124,8 @@ def arm(monkeypatch):
 )
 @pytest.mark.parametrize("biased", [True, False])
 def test_a_product_by_the_chosen_kernel(arm, rows, depth, columns, chosen, biased):
-    assert kernels.product_of(rows, depth, columns, torch.float32) is chosen
-    assert kernels.product_of(rows, depth, columns, torch.float16) is None
+    assert product_rules.product_of(rows, depth, columns, torch.float32) is chosen
+    assert product_rules.product_of(rows, depth, columns, torch.float16) is None
     x, weight, bias = draw(rows, depth), draw(columns, depth, seed=1), draw(columns, seed=2) if biased else None
     exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     results = [ours.product(x, weight, bias)] + ([] if chosen is None else [chosen(x, weight.t(), bias)])

@@ -1,0 +1,170 @@
+"""Batch normalization of odd numbers of channels over images with channels last: several pixels at once, or over a copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import fx, nn
+
+from mlc_torch.engine import kernels, norm_rules
+from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward, pixels_at_once
+from mlc_torch.engine.images import call_over_images
+from mlc_torch.engine.norm_rules import normalized
+from tests.gears.test_kernels import pretend
+
+aten = torch.ops.aten
+EPSILON, MOMENTUM = 1e-3, 0.3
+SHAPES = [(4, 5, 8, 8), (3, 6, 16, 16), (2, 12, 7, 2), (5, 24, 6, 6), (2, 36, 4, 4), (1, 7, 3, 3), (2, 8, 5, 2)]
+
+
+def image(shape: tuple[int, ...], seed: int, around: float = 0.5) -> torch.Tensor:
+    made = np.random.default_rng(seed).standard_normal(shape, np.float32) + np.float32(around)
+    return torch.from_numpy(made).contiguous(memory_format=torch.channels_last)
+
+
+class Case:
+    """What a norm is given, and what it must give, by its definition in 64 bits."""
+
+    def __init__(self, shape: tuple[int, ...], trains: bool, weighs: bool = True, around: float = 0.5) -> None:
+        draw = np.random.default_rng(3)
+        self.x, self.grad, self.trains = image(shape, 1, around), image(shape, 2), trains
+        weight, bias, mean = (torch.from_numpy(draw.standard_normal(shape[1], np.float32)) for _ in range(3))
+        self.weight, self.bias = (weight, bias) if weighs else (None, None)
+        self.mean, self.variance = mean, torch.from_numpy(draw.random(shape[1], np.float32) + 0.5)
+        x = self.x.double().detach().requires_grad_()
+        w = (weight if weighs else torch.ones_like(weight)).double().requires_grad_()
+        b = (bias if weighs else torch.zeros_like(bias)).double().requires_grad_()
+        own = x.mean((0, 2, 3)), x.var((0, 2, 3), correction=0)
+        m, v = own if trains else (self.mean.double(), self.variance.double())
+        shaped = [t.view(1, -1, 1, 1) for t in (m, v, w, b)]
+        self.y = (x - shaped[0]) / (shaped[1] + EPSILON).sqrt() * shaped[2] + shaped[3]
+        self.gradients = torch.autograd.grad(self.y, (x, w, b), self.grad.double())
+        self.y = self.y.detach()
+        self.own_mean, self.own_slope = own[0].detach(), (own[1].detach() + EPSILON).rsqrt()
+        unbiased = x.detach().var((0, 2, 3), correction=1)
+        rate = MOMENTUM if trains else 0.0
+        self.running = [
+            (1 - rate) * old.double() + rate * new
+            for old, new in ((self.mean, self.own_mean), (self.variance, unbiased))
+        ]
+
+    def forward(self, count: int) -> tuple[torch.Tensor, ...]:
+        given = self.x, self.weight, self.bias, self.mean, self.variance
+        return batch_norm(*given, self.trains, MOMENTUM, EPSILON, count)
+
+    def backward(self, count: int, mask: list[bool]) -> tuple[torch.Tensor | None, ...]:
+        own = (self.own_mean.float(), self.own_slope.float()) if self.trains else (None, None)
+        given = self.grad, self.x, self.weight, self.mean, self.variance, *own
+        return batch_norm_backward(*given, self.trains, EPSILON, mask, count)
+
+
+def near(got: torch.Tensor | None, want: torch.Tensor, scale: float = 1e-5) -> None:
+    assert got is not None
+    torch.testing.assert_close(got.double(), want, rtol=scale, atol=scale * max(1.0, float(want.abs().max())))
+
+
+@pytest.mark.parametrize("weighs", [True, False], ids=["weights", "no weights"])
+@pytest.mark.parametrize("trains", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("way", ["at once", "copied"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_is_what_the_definition_says(shape, way, trains, weighs):
+    case = Case(shape, trains, weighs)
+    images, channels, height, width = shape
+    count = pixels_at_once(channels, images * height * width) if way == "at once" else 0
+    y, mean, slope = case.forward(count)
+    near(y, case.y)
+    for got, want in zip((case.mean, case.variance), case.running, strict=True):
+        near(got, want)
+    if trains:
+        near(mean, case.own_mean)
+        near(slope, case.own_slope)
+    assert y.stride() == case.x.stride()
+    for mask in ([True, True, True], [False, True, True], [True, False, False]):
+        found = case.backward(count, mask)
+        for wanted, got, want in zip(mask, found, case.gradients, strict=True):
+            if wanted:
+                near(got, want)
+            else:
+                assert got is None
+        if mask[0]:
+            assert found[0].stride() == case.x.stride()
+
+
+def test_numbers_far_from_zero_are_as_near_as_torch_s():
+    case = Case((4, 6, 16, 16), True, around=300.0)
+    count = pixels_at_once(6, 4 * 256)
+    given = case.x, case.weight, case.bias, None, None, True, MOMENTUM, EPSILON
+    by_torch = aten.native_batch_norm(*given)[0]
+    found = batch_norm(*given, count)[0]
+    error, of_torch = ((t.double() - case.y).abs().max() for t in (found, by_torch))
+    assert error <= 2 * of_torch + 1e-5
+    gradient, _, _ = case.backward(count, [True, True, True])
+    near(gradient, case.gradients[0], 1e-4)
+
+
+def test_pixels_at_once_are_shared_out_evenly():
+    for channels in range(1, 100):
+        for pixels in (1, 2, 15, 48, 98, 3 * 256, 32 * 28 * 28):
+            count = pixels_at_once(channels, pixels)
+            assert count == 0 or (pixels % count == 0 and count * channels % 16 == 0)
+            assert count <= 16 or count * channels <= 256
+    assert pixels_at_once(5, 15) == 0 and pixels_at_once(6, 32 * 28 * 28) == 32
+
+
+def node(shape: tuple[int, ...], backward: bool, last: bool = True, dtype: torch.dtype = torch.float32) -> fx.Node:
+    graph = fx.Graph()
+    given = [graph.placeholder(name) for name in ("grad", "x")]
+    made = torch.empty(shape, dtype=dtype, device="meta")
+    if last:
+        made = made.contiguous(memory_format=torch.channels_last)
+    for each in given:
+        each.meta["lies"] = (tuple(made.shape), made.stride(), dtype)
+    operation = aten.native_batch_norm_backward.default if backward else aten.native_batch_norm.default
+    return graph.call_function(operation, tuple(given) if backward else (given[1], None))
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "arm", "x86"),
+    [
+        ((32, 6, 28, 28), 1, (batch_norm, 32), (batch_norm, 32)),
+        ((32, 6, 28, 28), 2, (batch_norm, 0), (batch_norm, 0)),
+        ((32, 12, 28, 28), 1, None, (batch_norm, 16)),
+        ((32, 60, 28, 28), 8, None, (batch_norm, 4)),
+        ((8, 50, 16, 16), 2, None, None),
+        ((8, 18, 16, 16), 2, (batch_norm, 0), (batch_norm, 0)),
+        ((2, 5, 8, 8), 1, None, None),
+        ((32, 16, 28, 28), 1, None, None),
+        ((32, 8, 28, 28), 2, None, None),
+    ],
+)
+def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86):
+    monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
+    for odd, want in ((kernels._NORMALIZED_BY_ARM, arm), (kernels._NORMALIZED_BY_X86, x86)):
+        found = normalized(odd)(node(shape, False))
+        assert (found and (found[0], found[1][-1])) == want
+        assert normalized(odd)(node(shape, False, last=False)) is None
+        assert normalized(odd)(node(shape, False, dtype=torch.float64)) is None
+
+
+def test_sums_of_several_threads_in_one_line_of_a_cache(monkeypatch):
+    for threads, want in ((1, None), (2, 0), (8, 0)):
+        monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda threads=threads: threads)
+        found = normalized(kernels._NORMALIZED_BY_X86)(node((32, 8, 28, 28), True))
+        assert (found and found[1][-1]) == want
+        assert found is None or found[0] is batch_norm_backward
+        assert normalized(kernels._NORMALIZED_BY_ARM)(node((32, 8, 28, 28), True)) is None
+
+
+@pytest.mark.parametrize("vector_code", [True, False])
+def test_groups_of_an_odd_number_of_channels_are_normalized_over_contiguous_images(monkeypatch, vector_code):
+    pretend(monkeypatch, vector_code)
+    seen = []
+    for channels in (6, 16):
+        module = nn.GroupNorm(2, channels)
+        module.register_forward_pre_hook(lambda _, given: seen.append(given[0].is_contiguous()))
+        x = image((2, channels, 4, 4), 1).requires_grad_()
+        made = call_over_images(module, dict(module.named_parameters()), [x])
+        want = nn.functional.group_norm(x.double(), 2, eps=module.eps)
+        torch.testing.assert_close(made.double(), want, rtol=1e-5, atol=1e-5)
+    assert seen == [True, False]
