@@ -67,6 +67,23 @@ def block(contender: Any, steps: int, device: torch.device, clock: Callable[[], 
     return (clock() - begin) / steps
 
 
+_MOST = 2000
+"""Steps that a contender runs at a time."""
+
+
+def steps_in(seconds: float, contender: Any, device: torch.device) -> int:
+    """How many steps take so long: by more and more of them, since one alone is mostly waiting on a GPU.
+
+    Each count is tried twice, for what is still recorded or chosen in the first.
+    """
+    count = 1
+    while True:
+        once = max(min(block(contender, count, device) for _ in range(2)), 1e-7)
+        if count * once > seconds / 4 or count >= _MOST:
+            return max(1, min(_MOST, round(seconds / once)))
+        count *= 4
+
+
 def measure(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median and spread of the ratio to the hand-written loop, over rounds that each run everything once."""
     running, steps, compile_seconds = {}, {}, {}
@@ -89,12 +106,11 @@ def measure(workload: Workload, device: torch.device, options: argparse.Namespac
             begin = time.perf_counter()
             block(contender, 2, device)
             compile_seconds[name] += time.perf_counter() - begin
-            once = max(block(contender, 1, device), 1e-7)
+            steps[name] = steps_in(options.block, contender, device)
         except Exception as error:  # noqa: BLE001 - as above
             print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
             del running[name]
             continue
-        steps[name] = max(1, min(2000, round(options.block / once)))
     times: dict[str, list[float]] = {name: [] for name in running}
     order = list(running)
     shuffle = random.Random(0)
