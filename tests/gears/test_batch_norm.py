@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -112,7 +114,9 @@ def test_pixels_at_once_are_shared_out_evenly():
     assert pixels_at_once(5, 15) == 0 and pixels_at_once(6, 32 * 28 * 28) == 32
 
 
-def node(shape: tuple[int, ...], backward: bool, last: bool = True, dtype: torch.dtype = torch.float32) -> fx.Node:
+def node(
+    shape: tuple[int, ...], backward: bool = False, last: bool = True, dtype: Any = torch.float32, trains: bool = True
+) -> fx.Node:
     graph = fx.Graph()
     given = [graph.placeholder(name) for name in ("grad", "x")]
     made = torch.empty(shape, dtype=dtype, device="meta")
@@ -121,7 +125,8 @@ def node(shape: tuple[int, ...], backward: bool, last: bool = True, dtype: torch
     for each in given:
         each.meta["lies"] = (tuple(made.shape), made.stride(), dtype)
     operation = aten.native_batch_norm_backward.default if backward else aten.native_batch_norm.default
-    return graph.call_function(operation, tuple(given) if backward else (given[1], None))
+    more = (None, None, None, None, trains) if not backward else (None, None, None, None, None, trains)
+    return graph.call_function(operation, (*given, *more) if backward else (given[1], *more))
 
 
 @pytest.mark.parametrize(
@@ -141,10 +146,17 @@ def node(shape: tuple[int, ...], backward: bool, last: bool = True, dtype: torch
 def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86):
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
     for odd, want in ((kernels._NORMALIZED_BY_ARM, arm), (kernels._NORMALIZED_BY_X86, x86)):
-        found = normalized(odd)(node(shape, False))
+        found = normalized(odd)(node(shape))
         assert (found and (found[0], found[1][-1])) == want
-        assert normalized(odd)(node(shape, False, last=False)) is None
-        assert normalized(odd)(node(shape, False, dtype=torch.float64)) is None
+        assert normalized(odd)(node(shape, last=False)) is None
+        assert normalized(odd)(node(shape, dtype=torch.float64)) is None
+
+
+@pytest.mark.parametrize(("threads", "want"), [(1, 0), (2, 0), (8, None)])
+def test_threads_share_an_inference_evenly(monkeypatch, threads, want):
+    monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
+    found = normalized(kernels._NORMALIZED_BY_X86)(node((8, 12, 16, 16), trains=False))
+    assert (found and found[1][-1]) == want
 
 
 def test_sums_of_several_threads_in_one_line_of_a_cache(monkeypatch):
