@@ -62,35 +62,12 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
         if labels or weights or len(inputs) != {count}:
             return False
         {looks}
-        done = handle
         try:
-            with lock:
-                runs = graph._runs
-                if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
-                    return False
-                if session.gear is not gear or session.kept is not kept or any(hooks):
-                    return False
-                targets = output_targets(outputs, graph._declared.outputs, {full}, {batch}) if outputs else ()
-                {views}
-                before, runs.active = (0, 0, records_gradients()), session
-                try:
-                    try:
-                        {copies}
-                        values = forward([{taken}], ())
-                        session.values = values
-                        {publishing}
-                    except BaseException:
-                        recover(graph, before)
-                        raise
-                except BaseException:
-                    recover(graph, before)
-                    raise
-                for cell, target in targets:
-                    fill(target, {brings}(cell.value))
-                if handler is not None and {keeps}:
-                    done = MLCTensor._of(session.result.frozen({brings}(session.result.value)))
+            with lock: done = inside(graph, {given}, outputs, handler, keeps)
         except Exception as error:
             fail(graph, error, Request(member, options, handler, batch, (inputs, labels, weights), outputs))
+        if done is None:
+            return False
         {waits}
         if handler is not None:
             try:
@@ -100,10 +77,38 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
                 raise
         return True
 
+    def inside(graph, {given}, outputs, handler, keeps):
+        runs = graph._runs
+        if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
+            return None
+        if session.gear is not gear or session.kept is not kept or any(hooks):
+            return None
+        targets = output_targets(outputs, graph._declared.outputs, {full}, {batch}) if outputs else ()
+        {views}
+        runs.active = session
+        try:
+            try:
+                {copies}
+                values = forward([{taken}], ())
+                session.values = values
+                {publishing}
+            except BaseException:
+                recover(graph, (0, 0, records_gradients()))
+                raise
+        except BaseException:
+            recover(graph, (0, 0, records_gradients()))
+            raise
+        for cell, target in targets:
+            fill(target, {brings}(cell.value))
+        if handler is not None and {keeps}:
+            return MLCTensor._of(session.result.frozen({brings}(session.result.value)))
+        return handle
+
     return usual
 """
 """Straight-line code, as a door is: loops over one input and one result would take half as long again. The interruptions
-are the road's own: whatever strikes, the graph answers afterwards."""
+are the road's own: whatever strikes, the graph answers afterwards. (What runs here changes no mode of torch's, so that the one
+to go back to can still be asked for then.)"""
 
 
 def usual_inference(
@@ -159,11 +164,12 @@ def usual_inference(
         brings=way.brings,
         waits=way.waits,
         count=count,
+        given=", ".join(f"d{n}" for n in range(count)),
         looks=_lines(looks, 8),
-        views=_lines(views, 16),
-        copies=_lines(copies, 24),
+        views=_lines(views, 8),
+        copies=_lines(copies, 16),
         taken=", ".join(f"t{n}" for n in range(count)),
-        publishing=_lines(publishing, 24),
+        publishing=_lines(publishing, 16),
     )
     return _maker(text)(session, *repeating, handle, *graph._gate, **bound)
 

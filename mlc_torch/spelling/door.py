@@ -56,6 +56,7 @@ def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: t
 def written(name: str, parameters: str, lines: list[str], known: dict[str, Any]) -> Callable[..., Any]:
     """The function of these lines, in which the names of ``known`` are known."""
     text = "\n".join([f"def {name}({parameters}):", *(f"    {line}" for line in lines)])
+    known["__name__"] = __name__  # which the function takes for its module
     exec(compile(text, "<mlc_torch door>", "exec"), known)  # written here, from our own declarations
     return known[name]
 

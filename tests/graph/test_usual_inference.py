@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import enum
 import gc
+import itertools
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,6 +302,55 @@ def test_a_call_that_waited_while_the_graph_was_compiled_finds_it_compiled():
     given = {"inputsData": program.given, "batchSize": 1, "options": []}
     assert program.inference.execute(**given, completionHandler=lambda result, error, seconds: results.append(result))
     assert results == [last]
+
+
+def test_the_lock_is_let_go_wherever_a_call_is_interrupted():
+    """Ctrl-C at every line of a usual call, each in a program of its own."""
+    places = itertools.count(1)
+    struck = True
+    while struck:
+        program, place = Perceptron(batch=1), next(places)
+        for _ in range(3):
+            program.plain()
+        struck = _interrupted(program.plain, place)
+        assert _can_be_taken(program.inference._gate.lock), f"held after an interruption at line {place}"
+        assert_usual(program.plain)
+    assert place > 30
+
+
+def _interrupted(work: Callable[[], None], place: int) -> bool:
+    """Run ``work`` and raise KeyboardInterrupt at the line of the library's that comes as number ``place``, if there is one."""
+    lines = itertools.count(1)
+
+    def at_line(frame, event, argument):
+        if event == "line" and next(lines) == place:
+            raise KeyboardInterrupt
+        return at_line
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, event, argument: at_line if "mlc_torch" in frame.f_code.co_filename else None)
+    try:
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def _can_be_taken(lock: Any) -> bool:
+    """By another thread than this one."""
+    answers = []
+
+    def take() -> None:
+        answers.append(lock.acquire(blocking=False))
+        if answers[0]:
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return answers[0]
 
 
 def test_threads_get_what_they_asked_for():
