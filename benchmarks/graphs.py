@@ -176,10 +176,11 @@ def recurrent(build: Builder, x: MLCTensor, net: networks.Recurrent) -> MLCTenso
 
 
 def transformer(build: Builder, x: MLCTensor, net: networks.TransformerBlock) -> MLCTensor:
-    query, key, value = net.qkv.weight.chunk(3)
+    width, heads = net.out.in_features, net.heads
+    query, key, value = (tensor(w, 1, heads, width // heads, width) for w in net.qkv.weight.chunk(3))
     attention = MLCMultiheadAttentionLayer(
-        descriptor=MLCMultiheadAttentionDescriptor(modelDimension=128, headCount=4),
-        weights=[tensor(w, 1, 4, 32, 128) for w in (query, key, value)] + [tensor(net.out.weight, 1, 1, 128, 128)],
+        descriptor=MLCMultiheadAttentionDescriptor(modelDimension=width, headCount=heads),
+        weights=[query, key, value, tensor(net.out.weight, 1, 1, width, width)],
         biases=[tensor(b) for b in net.qkv.bias.chunk(3)] + [tensor(net.out.bias)],
         attentionBiases=None,
     )

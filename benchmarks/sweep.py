@@ -1,7 +1,8 @@
 """Random networks against by hand: ``python -m benchmarks.sweep``.
 
-The workloads of ``workloads.py`` are the ones that everything was tuned with. These are not: perceptrons, convolutions and LSTMs
-of random sizes, trained or inferred, each with its numbers compared first. Slow spots are found here, and wrong numbers.
+The workloads of ``workloads.py`` are the ones that everything was tuned with. These are not: perceptrons, convolutions, LSTMs
+and transformers of random sizes, trained or inferred, each with its numbers compared first. Slow spots are found here, and
+wrong numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import nn
 
 from benchmarks.__main__ import measure, parsed
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL
-from benchmarks.networks import recurrent
+from benchmarks.networks import TransformerBlock, recurrent
 from benchmarks.workloads import Workload, sequence
 
 Network = tuple[str, Callable[[], nn.Module], tuple[int, ...]]
@@ -109,11 +110,18 @@ def lstm(draw: random.Random) -> Network:
     return name, partial(recurrent, inputs, hidden, layers, both), (samples, steps, inputs)
 
 
+def attention(draw: random.Random) -> Network:
+    samples, steps = draw.choice([1, 2, 8, 16]), draw.choice([5, 16, 33, 64, 128])
+    width, heads = draw.choice([(16, 2), (32, 4), (60, 3), (128, 4), (128, 8), (256, 8)])
+    name = f"attention, {samples} samples of {steps} steps, {heads} heads of {width // heads}"
+    return name, partial(TransformerBlock, width, heads), (samples, steps, width)
+
+
 def drawn(seed: int, count: int) -> list[Workload]:
     """So many random workloads, the same for the same seed."""
     draw, found = random.Random(seed), []
     for _ in range(count):
-        name, make, shape = draw.choice([perceptron, perceptron, convolutions, convolutions, lstm])(draw)
+        name, make, shape = draw.choice([perceptron, perceptron, convolutions, convolutions, lstm, attention])(draw)
         optimizer = draw.choice(["adam", "sgd", "adamw", "rmsprop", "sgd plain"])
         infers, style = draw.random() < 0.4, draw.choice(["prepared", "prepared", "handler"])
         said = f"{'infer' if infers else f'train, {optimizer}'}, {style}: {name}"

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from benchmarks import networks
-from benchmarks.graphs import Builder, tensor
+from benchmarks.graphs import Builder, tensor, transformer
 from mlc_torch import (
     MLCActivationLayer,
     MLCArithmeticLayer,
@@ -158,6 +158,7 @@ def choice(build: Builder, x: MLCTensor, net: nn.Module, y: MLCTensor) -> MLCTen
 
 _TRANSLATORS: dict[type[nn.Module], Translator] = {
     nn.Sequential: _sequence,
+    networks.TransformerBlock: transformer,
     nn.Linear: lambda build, x, m: build.linear(x, m),
     nn.Conv2d: lambda build, x, m: build.convolution(x, m),
     nn.ConvTranspose2d: lambda build, x, m: build.transposed(x, m),
