@@ -85,9 +85,11 @@ def batch_norm_backward(
         pixels = x.numel() // len(own_mean)
         scale = own_slope if weight is None else own_slope * weight
         of_x = (by_weight * own_slope).mul_(scale).div_(-pixels)
-        alone = torch.addcmul(by_bias * scale / -pixels, of_x, own_mean, value=-1)
-        by_x = _as_matrix(wide_grad).mul(scale.repeat(count)).addcmul_(_as_matrix(wide), of_x.repeat(count))
-        by_x = by_x.add_(alone.repeat(count)).view(x.shape[0], *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
+        # From the mean on, as torch does: numbers far from zero would lose digits otherwise.
+        found = _as_matrix(wide).sub(means)
+        torch.addcmul((by_bias * scale).div_(-pixels).repeat(count), found, of_x.repeat(count), out=found)
+        found.addcmul_(_as_matrix(wide_grad), scale.repeat(count))
+        by_x = found.view(x.shape[0], *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
     return by_x, by_weight if mask[1] else None, by_bias if mask[2] else None
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from mlc_torch.engine.layouts import Next, called, convolve, has_channels_last, has_vector_code, holds_convolutions
+from mlc_torch.engine.plan import is_known
 
 
 def call_over_images(
@@ -58,8 +59,7 @@ def _laid_out_for(module: nn.Module, sources: list[torch.Tensor]) -> list[torch.
 
 
 def _may_normalize_groups(module: nn.Module) -> bool:
-    known = type(module).__module__.startswith(("torch.nn.modules.", "mlc_torch."))
-    return isinstance(module, nn.GroupNorm) or not known
+    return isinstance(module, nn.GroupNorm) or not is_known(module)
 
 
 def _is_odd(norm: nn.GroupNorm) -> bool:

@@ -49,7 +49,9 @@ def normalized(odd: Odd) -> Callable[[fx.Node], Replacement | None]:
             return None
         if not backward and not given[5] and pixels < _FEW_PIXELS * threads**2:
             return None
-        count = pixels_at_once(channels, pixels) if math.prod(shape) >= _MUCH * min(threads, 3) else 0
+        epsilon = given[8 if backward else 7]  # without one, torch has a rule for channels that are constant
+        much = math.prod(shape) >= _MUCH * min(threads, 3) and epsilon > 0
+        count = pixels_at_once(channels, pixels) if much else 0
         if not count and (channels >= odd.copied_below or pixels < _FEW_PIXELS):
             return None
         return batch_norm_backward if backward else batch_norm, (*given, count)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import nn
 
 from mlc_torch.device import queueing
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
-from mlc_torch.engine.plan import Plan, Step, combine
+from mlc_torch.engine.plan import Plan, Step, combine, is_known
 from mlc_torch.printable import printable
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import upload
@@ -131,6 +132,7 @@ class Plain:
         self.plan, self.mode, self.why = plan, mode, why
         self._marks = (lambda step: torch.profiler.record_function(MARK + printable(step.label))) if profile else None
         self._env: list[torch.Tensor | None] | None = None
+        self._may_write = any(_may_write(part) for step in plan.steps for part in step.module.modules())
         if plan.device.type == "cuda":
             with queueing(plan.device):
                 wake_autograd(plan.device)
@@ -159,10 +161,10 @@ class Plain:
 
     def _brought(self, feed: torch.Tensor) -> torch.Tensor:
         """On the device; little data in memory of its own: modules and hooks may hold on to what they are given, and the
-        next call's data comes to where this one's is."""
+        next call's data comes to where this one's is. Much, too, where a module may write into it."""
         if feed.device != self.plan.device:
             return upload(feed, self.plan.device)
-        return feed.clone() if feed.is_cpu and feed.nbytes <= LITTLE else feed
+        return feed.clone() if feed.is_cpu and (self._may_write or feed.nbytes <= LITTLE) else feed
 
     def release(self) -> None:
         """Let go of what the last forward pass kept."""
@@ -173,3 +175,8 @@ class Plain:
         env, self._env = self._env, None
         with queueing(self.plan.device):
             return run_gradient(self.plan, env, injected)
+
+
+def _may_write(module: nn.Module) -> bool:
+    """Whether a module is asked to work in place, or is one that nobody here knows."""
+    return bool(getattr(module, "inplace", False)) or not is_known(module)

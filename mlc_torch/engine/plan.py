@@ -173,3 +173,8 @@ def module_hooks(plan: Plan) -> tuple[dict[Any, Any], ...]:
         for m in root.modules()
         for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks, m._backward_pre_hooks)[:count]
     )
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether a module is torch's own or ours: of a program's, nobody knows what it does with what it is given."""
+    return type(module).__module__.startswith(("torch.nn.modules.", "mlc_torch."))

@@ -46,7 +46,7 @@ class Planned:
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)
         self._backward = self._make_backward(*standing)
-        if not (mode.differentiates or self._draws or self._lent or constants):
+        if not (mode.differentiates or self._draws or self._lent or self._written or constants):
             self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
 
     def _arranged(self, recording: Recording) -> Recording:
@@ -73,7 +73,7 @@ class Planned:
             own,
             self._sends(recording),
         )
-        self._draws, self._lent = recording.draws, recording.lent
+        self._draws, self._lent, self._written = recording.draws, recording.lent, recording.written
 
     def _sends(self, recording: Recording) -> list[Send]:
         """Each bucket of gradients leaves as soon as the last of them is there."""
@@ -88,6 +88,8 @@ class Planned:
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one
         taken = [*feeds, *constants]
+        for number in self._written:
+            taken[number] = taken[number].clone()
         for draw in self._draws:
             taken.append(draw.mask())  # noqa: PERF401 - a comprehension is a call of its own
         if self._differentiates:

@@ -24,6 +24,9 @@ _INFER, _TRAIN = Mode.infer, Mode.train
 _IDLE, _FORWARD, _GRADIENT, _UPDATED = Phase
 
 
+Shapes = tuple[torch.Size, ...]
+
+
 class Repeating(NamedTuple):
     """An inference that will do for the next ones, as long as the session has the same gear and kept the same of it, and no
     module is hooked. Who runs one gives the session its ``values``."""
@@ -68,8 +71,9 @@ class Session(Geared):
         """A gear of which is known that what it computes has the declared shapes."""
         self._has_constants = plan.constant_count > 0
         self._noises = [noise for step in plan.steps for noise in step.noises]
-        self._inferred: Kept | None = None
-        """What the last whole batch of an inference was given: each one is copied into the same memory."""
+        self._inferred: dict[Shapes | None, Kept] = {}
+        """What the last inference of these shapes was given, ``None`` for the declared ones: each is copied into the same memory.
+        Of others, only those that repeat themselves."""
         size = sum(c.nbytes for c in plan.cells[: plan.fed_count])
         self._keeps_inferred = inferences_kept(size)
         """How many inferences are still to come whose inputs are kept."""
@@ -150,12 +154,12 @@ class Session(Geared):
         if mode is _INFER:
             if self._keeps_inferred > 0:
                 self._keeps_inferred -= 1
-                own = self._inferred if whole else None
+                own = self._inferred.get(None if whole else _shapes(feeds)) if self._inferred else None
                 if own is None:
                     copies = [f if id(f) in self._ours else f.clone() for f in feeds]
                     own = Kept(copies, constants, [], mode)
                     if whole and not constants:
-                        self._inferred = own
+                        self._inferred[None] = own
                 else:
                     for copy, feed in zip(own.feeds, feeds):  # noqa: B905 - one for each, and strict takes its time
                         if copy is not feed:
@@ -187,9 +191,7 @@ class Session(Geared):
             return None
         if kept is not None:
             feeds = [_first(memory, feed) for memory, feed in zip(self.standing, kept.feeds, strict=True)]
-            self.kept = kept = kept._replace(feeds=feeds)
-            if whole:
-                self._inferred = kept
+            self.kept = self._inferred[None if whole else _shapes(feeds)] = kept = kept._replace(feeds=feeds)
         return Repeating(gear.forward, gear, kept, self._hooks)
 
     def _look_at_shapes(self, gear: Gear) -> None:
@@ -280,3 +282,7 @@ def _first(memory: torch.Tensor | None, feed: torch.Tensor) -> torch.Tensor:
     if memory is None or memory is feed:
         return feed
     return (memory if memory.shape == feed.shape else memory[: len(feed)]).copy_(feed)
+
+
+def _shapes(feeds: Tensors) -> Shapes:
+    return tuple([f.shape for f in feeds])

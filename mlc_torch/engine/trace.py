@@ -57,6 +57,8 @@ class Recording:
     readable: list[fx.Node]
     lent: list[int]
     """Which of the readable values are what was fed, and must be copied to be kept."""
+    written: list[int]
+    """Which of the feeds and constants a module of the program writes into: a copy of them, then."""
     gradients: list[fx.Node | None]
     wanted: list[fx.Node | None]
     draws: list[Draw]
@@ -133,6 +135,7 @@ def _recorded(
         backward=[n for n in calls if n not in ahead],
         readable=outputs[0],
         lent=lent,
+        written=[n for n, copy in enumerate([*given["feeds"], *given["constants"]]) if copy._version],
         gradients=outputs[1],
         wanted=outputs[2],
         draws=draws,

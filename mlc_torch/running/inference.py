@@ -23,6 +23,8 @@ from mlc_torch.tensor.state import changes
 
 _HOW = f"batchSize: Int, {OPTIONS}, {HANDLER}"
 _INFER, _WHOLE = Mode.infer, Variant.whole
+_SIZES = 8
+"""How many batch sizes of a graph may be usual."""
 
 
 class MLCInferenceGraph(ExecutableGraph):
@@ -86,10 +88,13 @@ class MLCInferenceGraph(ExecutableGraph):
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
-        if runs.usual_of is not session or (runs.usual_batch != batch == runs.last_batch):
-            made = usual_inference(self, session, self._feeds[_WHOLE], full, batch, self._results[_WHOLE])
-            if made is not None:
-                runs.usual, runs.usual_of, runs.usual_batch = made, session, batch
+        usual = runs.usuals.get(batch)
+        if usual is None and (whole or (batch == runs.last_batch and len(runs.usuals) < _SIZES)):
+            usual = usual_inference(self, session, self._feeds[_WHOLE], full, batch, self._results[_WHOLE])
+            if usual is not None:
+                runs.usuals[batch] = usual
+        if usual is not None:
+            runs.usual, runs.usual_of = usual, session
         runs.last_batch = batch
         return publish(session, self._device), targets
 

@@ -127,10 +127,10 @@ class Runs:
     """Runs an inference that is like the one before it; gives False, having done nothing, where that is not so."""
     usual_of: Session | None = None
     """The session whose inferences ``usual`` runs."""
-    usual_batch: int = 0
-    """How many samples these have."""
+    usuals: dict[int, Usual] = field(default_factory=dict)
+    """Those of its batch sizes that have come twice."""
     last_batch: int = 0
-    """How many the last inference had that took the road."""
+    """How many samples the last inference had that took the road."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
@@ -142,4 +142,4 @@ class Runs:
 
     def forget_usual(self) -> None:
         """No inference is usual any more: one of an older session would keep that alive."""
-        self.usual, self.usual_of, self.usual_batch, self.last_batch = never, None, 0, 0
+        self.usual, self.usual_of, self.usuals, self.last_batch = never, None, {}, 0

@@ -14,6 +14,7 @@ from typing import Any
 from mlc_torch.refusals import shortened
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import PACKING, Door, Place, passing, written
+from mlc_torch.spelling.signature import Param
 
 _DEFAULTS = {"nil": "None", "[]": "empty"}
 """Swift's defaults, as the text calls them."""
@@ -26,43 +27,34 @@ def is_direct(declarations: list[Declaration]) -> bool:
 def direct_call(declarations: list[Declaration], otherwise: Door, only: type | None = None) -> Callable[..., Any]:
     """A function that takes every spelling; ``otherwise`` takes what fits none, and what is not called on ``only``."""
     declarations = sorted(declarations, key=lambda d: len(d.signature.params))
-    defaults = _defaults(declarations)
+    labels = dict.fromkeys(keyword for d in declarations for keyword in d.signature.keywords)
     known: dict[str, Any] = {"otherwise": otherwise, "only": only, "shortened": shortened}
     known |= {"absent": object(), "empty": []}
     lines, called = [], ["not args", "not others", *(["target is only"] if only is not None else [])]
     for number, declaration in enumerate(declarations):
-        own = declaration.signature.keywords
-        found: list[tuple[Place, str, str]] = [(keyword, keyword, keyword) for keyword in own]
-        given = ", ".join(f"{keyword!r}: {keyword}" for keyword in own)
-        fits = [
-            f"{keyword} {'is not' if keyword in own else 'is'} absent"
-            for keyword, default in defaults.items()
-            if default == "absent"
-        ]
+        texts = {p.keyword: _text(p) for p in declaration.signature.params}
+        found: list[tuple[Place, str, str]] = [(keyword, keyword, text) for keyword, text in texts.items()]
+        given = ", ".join(f"{keyword!r}: {text}" for keyword, text in texts.items())
+        needed = [keyword for keyword, text in texts.items() if text == keyword]
+        fits = [f"{keyword} is not absent" for keyword in needed]
+        fits += [f"{keyword} is absent" for keyword in labels if keyword not in texts]
         body = passing(declaration, found, known, args="()", given=f"{{{given}}}", tag=f"_{number}")
         lines += [f"if {' and '.join([*fits, *called])}:", *(f"    {line}" for line in body)]
-    every = ", ".join(f"({keyword!r}, {keyword}, {default})" for keyword, default in defaults.items())
+    every = ", ".join(f"({keyword!r}, {keyword})" for keyword in labels)
     lines = [
         "try:",
         *(f"    {line}" for line in lines),
-        f"    given = {{label: value for label, value, unwritten in ({every},) if value is not unwritten}}",
+        f"    given = {{label: value for label, value in ({every},) if value is not absent}}",
         "    return otherwise(target, args, given | others)",
         "except MLCRefusal as why:",
         "    __tracebackhide__ = True",
         "    raise shortened(why) from why.__cause__",
     ]
-    parameters = ", ".join(f"{keyword}={default}" for keyword, default in defaults.items())
+    parameters = ", ".join(f"{keyword}=absent" for keyword in labels)
     return written("call", f"target, /, *args, {parameters}, **others", lines, known)
 
 
-def _defaults(declarations: list[Declaration]) -> dict[str, str]:
-    """For each label of any of the spellings what stands for it where it is not written: the default that all give it."""
-    defaults: dict[str, set[str | None]] = {}
-    for declaration in declarations:
-        for param in declaration.signature.params:
-            defaults.setdefault(param.keyword, set()).add(param.default)
-    everywhere = frozenset.intersection(*(frozenset(d.signature.keywords) for d in declarations))
-    return {
-        keyword: _DEFAULTS.get(str(*given), "absent") if len(given) == 1 and keyword in everywhere else "absent"
-        for keyword, given in defaults.items()
-    }
+def _text(param: Param) -> str:
+    """What reads a label that was written, or gives its default."""
+    default = _DEFAULTS.get(param.default or "")
+    return param.keyword if default is None else f"{default} if {param.keyword} is absent else {param.keyword}"

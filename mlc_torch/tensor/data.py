@@ -41,7 +41,8 @@ USUAL: dict[torch.dtype, Element] = {dtype: element for element, dtype in _SAME.
 class _MadeAtOnce(type):
     """Makes data without ``__new__`` and ``__init__``, which take a sixth of the time: many programs wrap every batch anew.
 
-    For this class alone: with a metaclass, a program's own layers could not be abstract classes too.
+    For this class alone: with a metaclass, a program's own layers could not be abstract classes too. Its ``__call__`` is
+    written from the initializers, below them.
     """
 
 

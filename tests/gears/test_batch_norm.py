@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 import torch
 from torch import fx, nn
 
-from mlc_torch.engine import kernels, norm_rules
+from benchmarks.contenders import MLCompute
+from benchmarks.translation import translate
+from benchmarks.workloads import Workload
+from mlc_torch.engine import images, kernels, norm_rules
 from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward, pixels_at_once
-from mlc_torch.engine.images import call_over_images
 from mlc_torch.engine.norm_rules import normalized
 from tests.gears.test_kernels import pretend
 
@@ -115,7 +118,13 @@ def test_pixels_at_once_are_shared_out_evenly():
 
 
 def node(
-    shape: tuple[int, ...], backward: bool = False, last: bool = True, dtype: Any = torch.float32, trains: bool = True
+    shape: tuple[int, ...],
+    backward: bool = False,
+    *,
+    last: bool = True,
+    dtype: Any = torch.float32,
+    trains: bool = True,
+    epsilon: float = EPSILON,
 ) -> fx.Node:
     graph = fx.Graph()
     given = [graph.placeholder(name) for name in ("grad", "x")]
@@ -125,8 +134,9 @@ def node(
     for each in given:
         each.meta["lies"] = (tuple(made.shape), made.stride(), dtype)
     operation = aten.native_batch_norm_backward.default if backward else aten.native_batch_norm.default
-    more = (None, None, None, None, trains) if not backward else (None, None, None, None, None, trains)
-    return graph.call_function(operation, (*given, *more) if backward else (given[1], *more))
+    if backward:
+        return graph.call_function(operation, (*given, None, None, None, None, None, trains, epsilon, [True] * 3))
+    return graph.call_function(operation, (given[1], None, None, None, None, trains, MOMENTUM, epsilon))
 
 
 @pytest.mark.parametrize(
@@ -152,6 +162,17 @@ def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86):
         assert normalized(odd)(node(shape, dtype=torch.float64)) is None
 
 
+def test_channels_that_are_constant_are_left_to_torch_where_there_is_no_epsilon():
+    """It gives them a slope of 0."""
+    for backward in (False, True):
+        found = normalized(kernels._NORMALIZED_BY_ARM)(node((32, 6, 28, 28), backward, epsilon=0.0))
+        assert found is not None and found[1][-1] == 0
+    x = image((4, 6, 8, 8), 1)
+    x[:, 2] = 0
+    y, _, slope = batch_norm(x, None, None, None, None, True, MOMENTUM, 0.0, 0)
+    assert (y[:, 2] == 0).all() and slope[2] == 0
+
+
 @pytest.mark.parametrize(("threads", "want"), [(1, 0), (2, 0), (8, None)])
 def test_threads_share_an_inference_evenly(monkeypatch, threads, want):
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
@@ -171,12 +192,44 @@ def test_sums_of_several_threads_in_one_line_of_a_cache(monkeypatch):
 @pytest.mark.parametrize("vector_code", [True, False])
 def test_groups_of_an_odd_number_of_channels_are_normalized_over_contiguous_images(monkeypatch, vector_code):
     pretend(monkeypatch, vector_code)
+    monkeypatch.setattr(images, "has_vector_code", lambda: vector_code)
     seen = []
-    for channels in (6, 16):
+    for channels in (6, 24, 16):
         module = nn.GroupNorm(2, channels)
         module.register_forward_pre_hook(lambda _, given: seen.append(given[0].is_contiguous()))
         x = image((2, channels, 4, 4), 1).requires_grad_()
-        made = call_over_images(module, dict(module.named_parameters()), [x])
+        made = images.call_over_images(module, dict(module.named_parameters()), [x])
         want = nn.functional.group_norm(x.double(), 2, eps=module.eps)
         torch.testing.assert_close(made.double(), want, rtol=1e-5, atol=1e-5)
-    assert seen == [True, False]
+    assert seen == [True, vector_code, False]
+
+
+@pytest.mark.parametrize("table", ["ARM", "AVX2", "AVX-512"])
+@pytest.mark.parametrize("samples", [4, 32], ids=["copied", "at once"])
+def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypatch, table, samples):
+    """Two steps, against plain torch in 64 bits."""
+    pretend(monkeypatch, table != "ARM")
+    monkeypatch.setattr(kernels, "has_avx512", lambda: table == "AVX-512")
+    used = []
+    for name in ("batch_norm", "batch_norm_backward"):
+        function = getattr(norm_rules, name)
+        counted = lambda *given, name=name, function=function: used.append((name, given[-1] > 0)) or function(*given)  # noqa: E731
+        monkeypatch.setattr(norm_rules, name, counted)
+    twin = nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 784, 2)
+    )
+    twin = twin.double()
+    workload = Workload(
+        "", lambda: copy.deepcopy(twin).float(), translate, (samples, 3, 28, 28), "sgd plain", classes=2
+    )
+    ours = MLCompute(workload, torch.device("cpu"))
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.01)
+    for number in range(2):
+        found = ours.values(number)
+        optimizer.zero_grad()
+        given = torch.from_numpy(workload.inputs(number)[0]).double()
+        loss = nn.functional.cross_entropy(twin(given), torch.from_numpy(workload.labels(number)))
+        loss.backward()
+        optimizer.step()
+        np.testing.assert_allclose(found, loss.item(), rtol=1e-4)
+    assert set(used) == {(name, samples == 32) for name in ("batch_norm", "batch_norm_backward")}

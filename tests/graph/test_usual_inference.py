@@ -153,6 +153,23 @@ def test_a_result_of_a_short_batch_that_is_asked_for_late():
     np.testing.assert_allclose(hidden.numpy()[:3], want[:3], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("batch", [4, BATCH], ids=["little", "much"])
+def test_short_batches_are_usual_again_after_any_other(batch):
+    program = Perceptron(batch=batch)
+    for count in (batch, 3, 2):
+        program.batch = count
+        assert_usual(program.plain)
+    hook = program.layers[0].module.register_forward_hook(lambda *_: None)
+    program.plain()
+    hook.remove()
+    for count in (3, batch, 2, 3, batch):
+        program.batch = count
+        program.plain()
+        with looking_on() as (_, answers):
+            program.plain()
+        assert answers == [True]
+
+
 def test_whole_and_short_batches_in_turn_make_no_way_anew():
     program = Perceptron(batch=4)
     for batch in (4, 3) * 4:

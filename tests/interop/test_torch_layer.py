@@ -432,3 +432,26 @@ def test_a_recurrent_module_keeps_its_weights_in_one_block_on_cuda():
         assert trained.training.compile(options=[], device=device(where))
         trained.train(1)
     assert len({p.untyped_storage().data_ptr() for p in module.parameters()}) == 1
+
+
+@pytest.mark.parametrize("width", [6, 6000], ids=["little", "much"])
+@pytest.mark.parametrize("behind", ["the input", "another way to look at it"])
+@pytest.mark.parametrize("batch", [4, 3])
+def test_a_module_that_works_in_place_leaves_the_caller_s_data_alone(width, behind, batch):
+    """Bytes cannot be written at all; the result is of what was given, in every call."""
+    graph, x = mlc.MLCGraph(), mlc.MLCTensor(shape=[4, width])
+    source = graph.reshape(shape=[4, 2, width // 2], source=x) if behind != "the input" else x
+    result = graph.node(TorchLayer(nn.ReLU(inplace=True)), source=source)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert (
+        inference.addInputs({"x": x})
+        and inference.addOutputs({"y": result})
+        and inference.compile(device=mlc.MLCDevice.cpu())
+    )
+    given = np.random.default_rng(1).standard_normal((4, width), np.float32)
+    raw = given.tobytes()
+    fed = {"x": mlc.MLCTensorData(immutableBytesNoCopy=raw, length=len(raw))}
+    for _ in range(4):
+        assert inference.execute(inputsData=fed, batchSize=batch)
+        np.testing.assert_array_equal(result.numpy().reshape(4, width)[:batch], np.maximum(given, 0)[:batch])
+        assert raw == given.tobytes()
