@@ -57,11 +57,11 @@ class Recording:
     readable: list[fx.Node]
     lent: list[int]
     """Which of the readable values are what was fed, and must be copied to be kept."""
-    written: list[int]
-    """Which of the feeds and constants a module of the program writes into: a copy of them, then."""
     gradients: list[fx.Node | None]
     wanted: list[fx.Node | None]
     draws: list[Draw]
+    written: Sequence[int] = ()
+    """Which of the feeds and constants a module of the program writes into: a copy of them, then."""
 
 
 def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> Recording:
