@@ -172,3 +172,17 @@ def test_errors_name_the_class_of_the_object_not_the_one_that_declares_the_membe
     for member in ("step", "fit", "evaluate"):
         with pytest.raises(TypeError, match=rf"MLCTrainingGraph\.{member}"):
             getattr(mlc.MLCTrainingGraph(graphObjects=[], lossLayer=None, optimizer=None), member)()
+
+
+def test_an_error_names_every_label_that_was_written_also_those_with_none():
+    graph = mlc.MLCInferenceGraph(graphObjects=[mlc.MLCGraph()])
+    with pytest.raises(TypeError) as error:
+        graph.execute(inputsData={}, outputsData=None, batchSize=4, completionHandler=None, option=[])
+    written = str(error.value).partition("(")[2].partition(")")[0].split(", ")
+    assert sorted(written) == ["batchSize=", "completionHandler=", "inputsData=", "option=", "outputsData="]
+
+
+@pytest.mark.parametrize("name", ["execute", "executeAsync", "link", "node"])
+def test_members_say_where_they_come_from(name):
+    member = getattr(mlc.MLCInferenceGraph, name)
+    assert member.__module__.startswith("mlc_torch.") and member.__name__ == name
