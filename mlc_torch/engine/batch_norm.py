@@ -44,7 +44,7 @@ def batch_norm(
     if not trains:
         given = [_repeated(t, count) for t in (weight, bias, mean, variance)]
         made, *found = aten.native_batch_norm(wide, *given, False, momentum, epsilon)
-        return _apart(made, x), *found
+        return _apart(_as_matrix(made), x), *found
     means, variances = (t.view(count, -1) for t in aten.batch_norm_update_stats(wide, None, None, 0.0))
     between, own_mean = torch.var_mean(means, 0, correction=0)
     own_variance = variances.mean(0).add_(between)
@@ -54,7 +54,7 @@ def batch_norm(
         variance.lerp_(own_variance * (pixels / (pixels - 1)), momentum)
     given = [_repeated(t, count) for t in (weight, bias, own_mean, own_variance)]
     made, *_ = aten.native_batch_norm(wide, *given, False, 0.0, epsilon)
-    return _apart(made, x), own_mean, (own_variance + epsilon).rsqrt_()
+    return _apart(_as_matrix(made), x), own_mean, (own_variance + epsilon).rsqrt_()
 
 
 def batch_norm_backward(
@@ -72,7 +72,9 @@ def batch_norm_backward(
     if not trains:
         given = [_repeated(t, count) for t in (weight, mean, variance)]
         by_x, *sums = aten.native_batch_norm_backward(wide_grad, wide, *given, None, None, False, epsilon, mask)
-        return _apart(by_x, x) if mask[0] else None, *(_summed(t, count) if t is not None else None for t in sums)
+        return _apart(_as_matrix(by_x), x) if mask[0] else None, *(
+            _summed(t, count) if t is not None else None for t in sums
+        )
     assert own_mean is not None and own_slope is not None
     # With a variance of 1, what is called the gradient by the weights is the sum of (x - mean) * grad.
     means, ones = own_mean.repeat(count), torch.ones_like(own_mean).repeat(count)
@@ -89,7 +91,7 @@ def batch_norm_backward(
         found = _as_matrix(wide).sub(means)
         torch.addcmul((by_bias * scale).div_(-pixels).repeat(count), found, of_x.repeat(count), out=found)
         found.addcmul_(_as_matrix(wide_grad), scale.repeat(count))
-        by_x = found.view(x.shape[0], *x.shape[2:], x.shape[1]).permute(0, 3, 1, 2)
+        by_x = _apart(found, x)
     return by_x, by_weight if mask[1] else None, by_bias if mask[2] else None
 
 
@@ -100,12 +102,14 @@ def _joined(image: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def _as_matrix(wide: torch.Tensor) -> torch.Tensor:
+    """Its pixels, one in each row."""
     return wide.permute(0, 2, 3, 1).flatten(0, 2)
 
 
-def _apart(wide: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+def _apart(matrix: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """An image of the pixels that were joined."""
     images, channels, height, width = like.shape
-    return wide.permute(0, 2, 3, 1).reshape(images, height, width, channels).permute(0, 3, 1, 2)
+    return matrix.view(images, height, width, channels).permute(0, 3, 1, 2)
 
 
 def _repeated(numbers: Optional, count: int) -> Optional:

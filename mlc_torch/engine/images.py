@@ -8,7 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlc_torch.engine.layouts import Next, called, convolve, has_channels_last, has_vector_code, holds_convolutions
+from mlc_torch.engine.layouts import (
+    CHANNELS_AT_ONCE,
+    Next,
+    called,
+    convolve,
+    has_channels_last,
+    has_vector_code,
+    holds_convolutions,
+)
 from mlc_torch.engine.plan import is_known
 
 
@@ -63,4 +71,4 @@ def _may_normalize_groups(module: nn.Module) -> bool:
 
 
 def _is_odd(norm: nn.GroupNorm) -> bool:
-    return norm.num_channels // norm.num_groups % (8 if has_vector_code() else 4) != 0
+    return norm.num_channels // norm.num_groups % CHANNELS_AT_ONCE[has_vector_code()] != 0

@@ -18,7 +18,7 @@ from torch import fx
 
 from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
-from mlc_torch.engine.layouts import has_vector_code, is_little_for_torch
+from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
 from mlc_torch.engine.norm_rules import Odd, normalized
 from mlc_torch.engine.product_rules import chosen_product, share_sources
 from mlc_torch.engine.replacements import (
@@ -107,7 +107,7 @@ _PACKED = KernelRule(
 )
 
 _NORMALIZED_BY_ARM = Odd(
-    divisor=4,
+    divisor=CHANNELS_AT_ONCE[False],
     copied_below=20,
     evidence="Neoverse-N1, torch 2.13, one thread, 32 images of 28x28, microseconds by torch with channels last, contiguous, "
     "and so, forward: 5 channels 2334, 340 and 553 (by copies 610), 6 1970, 408 and 586; gradient 3506, 202 and 637, "
@@ -116,7 +116,7 @@ _NORMALIZED_BY_ARM = Odd(
     "vector: 611, 791 and 818.",
 )
 _NORMALIZED_BY_X86 = Odd(
-    divisor=8,
+    divisor=CHANNELS_AT_ONCE[True],
     copied_below=40,
     shared_line=16,
     evidence="torch 2.11, microseconds by torch with channels last, contiguous, and so, 32 images of 28x28. AVX-512, two "

@@ -103,6 +103,10 @@ _WORTH_LAYING_OUT = 2**12
 FEW = 4
 """Fewer channels are never last."""
 
+CHANNELS_AT_ONCE = {True: 8, False: 4}
+"""How many channels torch's norms take at a time with vector code and without: what these do not divide takes long with channels
+last (``kernels.py`` has the measurements)."""
+
 CONVOLUTION_LAYOUTS = (
     LayoutRule(
         lambda c: c.is_little_for_torch and (not c.image_has_channels_last or c.outputs < 16 or c.is_strided_pointwise),

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward, pixels_at_once
+from mlc_torch.engine.layouts import has_channels_last
 from mlc_torch.engine.replacements import Replacement
 
 aten = torch.ops.aten
@@ -41,7 +42,8 @@ def normalized(odd: Odd) -> Callable[[fx.Node], Replacement | None]:
         given: Any = node.args
         backward = node.target is aten.native_batch_norm_backward.default
         shape, strides, dtype = given[1 if backward else 0].meta["lies"]
-        if len(shape) != 4 or dtype != torch.float32 or not _has_channels_last(shape, strides):
+        lies = torch.empty_strided(shape, strides, device="meta")
+        if len(shape) != 4 or dtype != torch.float32 or not has_channels_last(lies):
             return None
         channels, pixels, threads = shape[1], math.prod(shape) // shape[1], torch.get_num_threads()
         shares = backward and threads > 1 and channels % odd.shared_line and channels < 48 and pixels >= 1024 * threads
@@ -57,8 +59,3 @@ def normalized(odd: Odd) -> Callable[[fx.Node], Replacement | None]:
         return batch_norm_backward if backward else batch_norm, (*given, count)
 
     return replace
-
-
-def _has_channels_last(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    _, channels, height, width = shape
-    return channels > 1 and height * width > 1 and strides == (channels * height * width, 1, channels * width, channels)

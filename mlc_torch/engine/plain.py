@@ -145,6 +145,8 @@ class Plain:
         self._env = None  # the last pass's memory is free for this one
         plan = self.plan
         feeds = [self._brought(f) for f in feeds]
+        if self._may_write:
+            constants = [c.clone() for c in constants]
         training = set_training(plan, self.mode.trains)
         try:
             with training, torch.set_grad_enabled(self.mode.differentiates):

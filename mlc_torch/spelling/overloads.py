@@ -154,7 +154,18 @@ def spell_call(declaration: Declaration) -> str:
 
 def swift_method(overloads: Overloads) -> Callable[..., Any]:
     """The function that a class carries under the Swift name."""
-    name, doors = overloads.name, overloads.doors
+    direct = is_direct(overloads.declarations)
+    call = direct_call(overloads.declarations, overloads) if direct else _looked_up(overloads)
+    call.__name__ = overloads.name
+    call.__qualname__ = f"{overloads.owner}.{overloads.name}"
+    call.__doc__ = documentation(overloads.declarations)
+    call.__signature__ = swift_signature([d.signature for d in overloads.declarations])  # type: ignore[attr-defined]
+    return call
+
+
+def _looked_up(overloads: Overloads) -> Callable[..., Any]:
+    """Finds the door for each call by the labels that were written."""
+    doors = overloads.doors
 
     def call(target: Any, /, *args: Any, **given: Any) -> Any:
         door = doors.get((len(args), *given) if args else tuple(given))
@@ -164,12 +175,6 @@ def swift_method(overloads: Overloads) -> Callable[..., Any]:
             __tracebackhide__ = True
             raise shortened(why) from why.__cause__
 
-    if is_direct(overloads.declarations):
-        call = direct_call(overloads.declarations, overloads)
-    call.__name__ = name
-    call.__qualname__ = f"{overloads.owner}.{name}"
-    call.__doc__ = documentation(overloads.declarations)
-    call.__signature__ = swift_signature([d.signature for d in overloads.declarations])  # type: ignore[attr-defined]
     return call
 
 

@@ -455,3 +455,20 @@ def test_a_module_that_works_in_place_leaves_the_caller_s_data_alone(width, behi
         assert inference.execute(inputsData=fed, batchSize=batch)
         np.testing.assert_array_equal(result.numpy().reshape(4, width)[:batch], np.maximum(given, 0)[:batch])
         assert raw == given.tobytes()
+
+
+def test_a_module_that_works_in_place_leaves_a_constant_alone():
+    """Module by module, in the first call of a batch size, and as planned."""
+    held = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
+    graph, x = mlc.MLCGraph(), mlc.MLCTensor(shape=[4, 6])
+    constant = mlc.MLCTensor.from_numpy(held.copy())
+    active = graph.node(TorchLayer(nn.ReLU(inplace=True)), source=constant)
+    add = mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.add)
+    result = graph.node(add, sources=[x, active])
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(device=mlc.MLCDevice.cpu())
+    for profiling in (mlc.MLCExecutionOptions.perLayerProfiling, mlc.MLCExecutionOptions.synchronous):
+        zeros = mlc.MLCTensorData(bytesNoCopy=np.zeros((4, 6), np.float32), length=96)
+        assert inference.execute(inputsData={"x": zeros}, batchSize=4, options=[profiling])
+        np.testing.assert_array_equal(result.numpy(), np.maximum(held, 0))
+        np.testing.assert_array_equal(constant.numpy(), held)
