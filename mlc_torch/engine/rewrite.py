@@ -193,6 +193,8 @@ def _shorter(node: fx.Node) -> fx.Node | None:
     """An earlier node with the same value, or ``None``."""
     if node.target is aten.t.default and isinstance(source := node.args[0], fx.Node) and source.target is node.target:
         return source.args[0]  # type: ignore[return-value]
+    if node.target is aten.view.default and isinstance(source := node.args[0], fx.Node):
+        return source if "lies" in node.meta and node.meta["lies"] == source.meta.get("lies") else None
     return None
 
 
