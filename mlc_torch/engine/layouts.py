@@ -235,7 +235,9 @@ def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[to
         down, right = module.stride  # type: ignore[misc]
         image = sources[0].view(sources[0].shape)  # whose gradient is this convolution's alone
         lay_out_gradient(image)
-        return F.conv2d(image[:, :, ::down, ::right], own["weight"], own.get("bias"))
+        seen = image[:, :, ::down, ::right]
+        # torch would lay out what is not dense in either pass, and by the image: its neighbours have channels last.
+        return F.conv2d(seen.contiguous(memory_format=torch.channels_last), own["weight"], own.get("bias"))
     return called(module, own, sources)
 
 
