@@ -23,7 +23,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.split_joint import split_joint
 from mlc_torch.engine.trace import Draw, functional, record
 from mlc_torch.engine.undo import way_back
-from mlc_torch.engine.updater import Updater
+from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.engine.views import is_view
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
 from mlc_torch.torch_private import compile_graph, written_out
@@ -110,8 +110,8 @@ class Compiled:
         count = len(self.plan.trained)
         return made[:count], made[count:]
 
-    def update_of(self, updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Callable[[], None] | None:
-        """The update of these gradients' memory, compiled too; ``None`` where that does not succeed."""
+    def update_of(self, updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Update | None:
+        """The update by gradients like these, compiled too; ``None`` where that does not succeed."""
         try:
             return compiled_update(updater, gradients)
         except Exception as error:  # noqa: BLE001 - whatever Inductor cannot take, the optimizer's own kernels can
@@ -120,8 +120,8 @@ class Compiled:
             return None
 
 
-def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Callable[[], None]:
-    """An update of the same tensors as ``updater.apply(gradients)``, as one compiled function.
+def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Update:
+    """An update of the same tensors as ``updater.apply(gradients)``, as one compiled function of gradients like these.
 
     For CUDA: on the CPU torch's fused kernels are faster than what Inductor makes of the formula.
     """
@@ -143,8 +143,9 @@ def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) 
         graph = _traced(torch.func.functionalize(functional_update, remove="mutations"), given, updater.device)
         compiled = compile_graph(_in_place(graph, len(written)))
 
-    def update() -> None:
-        compiled(list(given))
+    def update(found: Sequence[torch.Tensor | None]) -> None:
+        _, grads, _, _ = updater.chosen_for(found)
+        compiled([*written, *grads, *numbers.values()])
 
     return update
 

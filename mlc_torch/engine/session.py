@@ -130,8 +130,8 @@ class Session(Geared):
     def run(self, feeds: Tensors, injected: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
         """All phases in one call."""
         self.separate = False
-        self.forward(feeds, mode, whole, by_layer)
-        if mode is _TRAIN:
+        self.forward(feeds, mode, whole, by_layer, injected)
+        if self.phase is _FORWARD:
             self.gradient(injected)
             if self.updater is not None:
                 try:
@@ -140,8 +140,9 @@ class Session(Geared):
                     self.fail()
                     raise
 
-    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
-        """``whole``: the feeds have the declared shapes."""
+    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool, injected: Tensors | None = None) -> None:
+        """``whole``: the feeds have the declared shapes. ``injected``: gradient and update follow at once, by these gradients
+        from outside, so that a gear may do all of it now."""
         if self._undo is not None:
             self._undo.forget()
         constants = self.constants() if self._has_constants else ()
@@ -169,15 +170,19 @@ class Session(Geared):
             self._undo.keep(self._noise_states(), self._step())
         if self.separate:
             self.kept = Kept(feeds, constants, self._noise_states(), mode)
+        phase = _FORWARD if mode is _TRAIN else _IDLE
         try:
-            self.values = gear.forward(feeds, constants)
+            if injected is not None and isinstance(gear, Captured) and gear.has_steps(self.updater):
+                self.values = gear.step(feeds, constants, [g.contiguous() for g in injected])
+                (self.gradients, self.wanted), phase = gear.gradients, _UPDATED
+            else:
+                self.values = gear.forward(feeds, constants)
         except Exception:  # a module of the program may refuse, when those before it have moved their statistics
             self.fail()
             raise
         if whole and self.fitting is not gear:
             self._look_at_shapes(gear)
-        if mode is _TRAIN:
-            self.phase = _FORWARD
+        self.phase = phase
 
     def repeating(self, whole: bool) -> Repeating | None:
         """What another inference like the last one needs and finds; ``None`` if that will not repeat.

@@ -158,7 +158,7 @@ class SharedSession(Session):
 
     # The phases
 
-    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool) -> None:
+    def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool, injected: Tensors | None = None) -> None:
         if mode is not Mode.train:
             self._share = None
             super().forward(feeds, mode, whole, by_layer)

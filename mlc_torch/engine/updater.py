@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,8 @@ from mlc_torch.engine.plan import Trained
 from mlc_torch.tensor.optimizer_state import adopt_state
 
 Numbers = dict[str, Any]
+Update = Callable[[Sequence[torch.Tensor | None]], None]
+"""One step by these gradients."""
 
 
 class UpdateRule(Protocol):

@@ -1,0 +1,161 @@
+"""A training step is one recording until its phases are called one by one; the numbers are those of the plain gear."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mlc_torch import MLCDevice, MLCExecutionOptions, unwrap
+from mlc_torch.engine import recording
+from mlc_torch.engine.captured import Captured
+from mlc_torch.running.state import Variant
+from tests.gears.recordings import stand_in
+from tests.gears.training import BATCH, GRAPHS, PLAIN, batch, bind, perceptron, step, training_graph, with_dropout
+
+
+@pytest.fixture(params=["stand-in", "cuda"])
+def device(request, monkeypatch) -> MLCDevice:
+    if request.param == "stand-in":
+        stand_in(monkeypatch)
+        return MLCDevice.cpu()
+    if not torch.cuda.is_available():
+        pytest.skip("needs CUDA")
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    return unwrap(MLCDevice.gpu())
+
+
+class Program:
+    """The same calls to a graph that is recorded and to one that is not."""
+
+    def __init__(self, make, device: MLCDevice, kind: str = "adam") -> None:
+        self.device, self.networks = device, [make(), make()]
+        self.graphs = [
+            training_graph(network, device, options, kind)
+            for network, options in zip(self.networks, ((), PLAIN), strict=True)
+        ]
+        self.number = 0
+
+    @property
+    def gear(self) -> Captured:
+        gear = self.graphs[0]._runs.sessions[Variant.whole].gear
+        assert isinstance(gear, Captured)
+        return gear
+
+    def execute(self, times: int = 1) -> None:
+        for _ in range(times):
+            for graph, network in zip(self.graphs, self.networks, strict=True):
+                step(graph, batch(network, self.number))
+            self.number += 1
+            self.compare()
+
+    def phases(self, times: int = 1) -> None:
+        for _ in range(times):
+            for graph, network in zip(self.graphs, self.networks, strict=True):
+                bind(graph, network, self.number, self.device)
+                assert graph.executeForward(batchSize=BATCH, options=[])
+                assert graph.executeGradient(batchSize=BATCH, options=[])
+                assert graph.executeOptimizerUpdate(options=[])
+            self.number += 1
+            self.compare()
+
+    def compare(self) -> None:
+        for recorded, plain in zip(*(n.parameters + n.statistics for n in self.networks), strict=True):
+            torch.testing.assert_close(recorded.torch.cpu(), plain.torch.cpu(), rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("make", GRAPHS)
+def test_a_step_is_one_recording(make, kind, device):
+    program = Program(make, device, kind)
+    program.execute(4)
+    assert program.gear._step is not None and program.gear._forward is None
+    assert [g._runs.sessions[Variant.whole].updater.step for g in program.graphs] == [5, 5]
+
+
+@pytest.mark.parametrize("make", [perceptron, with_dropout])
+def test_phases_one_by_one_are_recorded_by_themselves_from_then_on(make, device):
+    program = Program(make, device)
+    program.execute(2)
+    gear = program.gear
+    program.phases(2)
+    assert gear._step is None and gear._forward is not None
+    program.execute(2)
+    program.phases(1)
+    assert program.gear is gear and gear._step is None
+
+
+@pytest.mark.parametrize("manner", ["execute", "phases"])
+def test_a_recording_that_fails_is_tried_again(manner, device, monkeypatch):
+    """Too little memory when a step is to be recorded anew, or its phases one by one: the next call runs."""
+    program = Program(perceptron, device)
+    program.execute(2)
+    for graph in program.graphs:
+        graph.optimizer.appliesGradientClipping = True
+    recorded, left = recording.recorded, [1]
+
+    def fail_once(*call):
+        if left and left.pop():
+            raise torch.OutOfMemoryError("no memory")
+        return recorded(*call)
+
+    monkeypatch.setattr(recording, "recorded", fail_once)
+    graph, network = program.graphs[0], program.networks[0]
+    if manner == "execute":
+        with pytest.raises(AssertionError):  # it answers False
+            step(graph, batch(network, program.number))
+    else:
+        bind(graph, network, program.number, device)
+        assert not graph.executeForward(batchSize=BATCH, options=[])
+    assert not left
+    getattr(program, manner)(2)
+
+
+def test_what_an_optimizer_changes_counts_in_the_next_step(device):
+    program = Program(perceptron, device)
+    program.execute(2)
+    for graph in program.graphs:
+        graph.optimizer.learningRate = 0.005
+    program.execute(2)
+    first = program.gear._step
+    for graph in program.graphs:
+        graph.optimizer.appliesGradientClipping = True
+    program.execute(2)
+    assert program.gear._step is not None and program.gear._step is not first
+
+
+def test_the_gradients_of_a_step_can_be_applied_again(device):
+    program = Program(perceptron, device)
+    program.execute(2)
+    for graph in program.graphs:
+        assert graph.executeOptimizerUpdate(options=[])
+    program.compare()
+    program.execute(2)
+
+
+def test_inferences_between_steps(device):
+    program = Program(with_dropout, device)
+    for _ in range(2):
+        program.execute(2)
+        seen = []
+        for graph, network in zip(program.graphs, program.networks, strict=True):
+            options = [MLCExecutionOptions.forwardForInference, MLCExecutionOptions.synchronous]
+            given = {"x": batch(network, 7)["x"]}
+            assert graph.execute(
+                inputsData=given,
+                lossLabelsData=None,
+                lossLabelWeightsData=None,
+                batchSize=BATCH,
+                options=options,
+                completionHandler=lambda result, *_, seen=seen: seen.append(result.torch.cpu().clone()),
+            )
+        torch.testing.assert_close(*seen, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recording_changes_nothing(device):
+    """Neither parameters nor statistics, whatever ran to get it."""
+    network = GRAPHS[1]()
+    before = [t.torch.clone() for t in network.parameters + network.statistics]
+    graph = training_graph(network, device)
+    assert isinstance(graph._runs.sessions[Variant.whole].prepared, Captured)
+    for tensor, old in zip(network.parameters + network.statistics, before, strict=True):
+        assert torch.equal(tensor.torch.cpu(), old.cpu())
