@@ -98,7 +98,7 @@ class Captured(Capturing):
         try:
             with recording.LOCK:
                 if self._step.configuration != updater.optimizer._configuration():
-                    self._record_step(self._ready_to_update(updater, self.gradients[0]))
+                    self._capture(joined=True)
                 self._take(feeds, constants)
                 self._inject(injected)
                 updater.prepare()

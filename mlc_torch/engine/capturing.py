@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
     from mlc_torch.engine.exchange import Exchange
 
-_WARM_UP = 2
+_WARM_UP, _TRIES = 2, 4
 _FEW_STEPS = 16
 """A plan with at most this many steps finishes before a copy of its own could be queued."""
 _SMALL_RESULTS = 1 << 20
@@ -84,7 +83,9 @@ class Capturing:
         self._updates: dict[Any, Any] = {}
         self._by_slot: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
         with recording.LOCK:
-            self._capture()
+            if inner.mode.trains:
+                self._masks.find(lambda: inner.forward(self._static, self._constants))
+            self._capture(updater is not None and inner.mode.differentiates and self._exchange is None)
         recording.release(plan.device)
 
     @property
@@ -93,30 +94,36 @@ class Capturing:
         first, second = self._pool
         return first, second
 
-    def _capture(self) -> None:
+    def _capture(self, joined: bool) -> None:
+        """Record a step, or its phases. A program's own work in another thread may end a recording: it is tried again."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self._record(joined)
+                return
+            except RuntimeError as error:
+                if not left or "captur" not in str(error):
+                    raise
+                torch.cuda.synchronize(self.plan.device)
+                self._pool = torch.cuda.graph_pool_handle()
+
+    def _record(self, joined: bool) -> None:
         kept = _Kept(self.plan, self.updater)
         try:
-            update = self._prepare()
-            kept.restore()
-            if update is not None:
-                self._record_step(update)
-            else:
-                self._record_phases()
+            with self._masks.lent():
+                gradients = self._warm_up()
+                update = self._ready_to_update(self.updater, gradients) if joined and self.updater is not None else None
+                del gradients
+                kept.restore()
+                if update is not None:
+                    self._record_step(update)
+                else:
+                    self._record_phases()
         finally:
             kept.restore()
-
-    def _prepare(self) -> Update | None:
-        """Run everything once. Gives the update where a whole step is to be recorded."""
-        if self._inner.mode.trains:
-            self._masks.find(lambda: self._inner.forward(self._static, self._constants))
-        with self._masks.lent():
-            gradients = self._warm_up()
-        if self.updater is None or self._exchange is not None or not self._inner.mode.differentiates:
-            return None
-        return self._ready_to_update(self.updater, gradients)
+            self._inner.release()
 
     def _warm_up(self) -> Sequence[torch.Tensor | None]:
-        """cuDNN, cuBLAS and autograd want to have run before they are recorded. Gives the gradients."""
+        """cuDNN, cuBLAS and autograd want to have run before they are recorded, in every thread. Gives the gradients."""
         gradients: Sequence[torch.Tensor | None] = ()
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
@@ -157,8 +164,7 @@ class Capturing:
             update(gradients)
             return values, (gradients, wanted)
 
-        with self._lending():
-            graph, (self._values, self.gradients) = self._recorded(all_phases)
+        graph, (self._values, self.gradients) = self._recorded(all_phases)
         assert graph is not None, "what updates parameters by their gradients computes something"
         self._step = Step(self.updater.optimizer._configuration(), graph)
 
@@ -169,25 +175,22 @@ class Capturing:
         old, self._step = self._step, None  # it goes last, since torch forgets a pool that no recording is using
         self._values, self.gradients = (), ([], [])
         try:
-            self._record_phases()
-        except BaseException:  # too little memory, a Ctrl-C: the next call tries again, in another pool
+            self._capture(joined=False)
+        except BaseException:  # too little memory, a Ctrl-C: the next call tries again
             self._pool = torch.cuda.graph_pool_handle()
             raise
         del old
 
     def _record_phases(self) -> None:
-        differentiates = self._inner.mode.differentiates
-        with self._lending():
-            self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
-            if not differentiates and self._is_soon_done():
-                self._by_slot = [
-                    self._recorded(partial(self._bring_and_run, slot_number))
-                    for slot_number in self._block.slot_numbers
-                ]
-            if differentiates:
-                self._backward, self.gradients = self._recorded(self._differentiate)
-                if self.updater is not None:
-                    self._record_update(self.updater)
+        self._forward, self._values = self._recorded(lambda: self._inner.forward(self._static, self._constants))
+        if not self._inner.mode.differentiates:
+            if self._is_soon_done():
+                slots = self._block.slot_numbers
+                self._by_slot = [self._recorded(partial(self._bring_and_run, slot_number)) for slot_number in slots]
+        else:
+            self._backward, self.gradients = self._recorded(self._differentiate)
+            if self.updater is not None:
+                self._record_update(self.updater)
         self._is_parted = True
 
     def _is_soon_done(self) -> bool:
@@ -214,17 +217,6 @@ class Capturing:
         graph, _ = self._recorded(partial(self._ready_to_update(updater, gradients), gradients))
         self._updates[updater.optimizer._configuration()] = graph or NOTHING
         return graph or NOTHING
-
-    # Both
-
-    @contextmanager
-    def _lending(self) -> Iterator[None]:
-        """Inside, modules find the masks that will be filled before each replay; behind it, nothing of a pass is kept."""
-        try:
-            with self._masks.lent():
-                yield
-        finally:
-            self._inner.release()
 
     def _recorded(self, work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
         exchange = self._exchange

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -58,9 +57,7 @@ def fast_gear(
         if plan.device.type == "cuda":
             recorded = updater if updater is not None and updater.optimizer._replayable else None
             with queueing(plan.device):  # other threads wait until the recording is done
-                made: Gear = _recorded(
-                    lambda: Captured(plan, feeds, constants, injected, inner, recorded, exchange), plan.device
-                )
+                made: Gear = Captured(plan, feeds, constants, injected, inner, recorded, exchange)
         elif isinstance(inner, Plain):
             made = Planned(plan, on_device, constants, injected, mode, exchange)
         else:
@@ -74,21 +71,6 @@ def fast_gear(
         return Plain(plan, mode, why)
     made.why = why or made.why
     return made
-
-
-_TRIES = 4
-
-
-def _recorded(make: Callable[[], Captured], device: torch.device) -> Captured:
-    """What ``make`` records. A program's own work in another thread may end a recording, so it is tried again."""
-    for left in reversed(range(_TRIES)):
-        try:
-            return make()
-        except RuntimeError as error:
-            if not left or "captur" not in str(error):
-                raise
-            torch.cuda.synchronize(device)
-    raise AssertionError("the last try raises")
 
 
 def laned(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode) -> Laned | None:

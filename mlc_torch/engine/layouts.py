@@ -224,20 +224,17 @@ def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[to
     if layout is Layout.CONTIGUOUS:
         sources = [s.contiguous() for s in sources]
     else:
-        own["weight"] = weight = own["weight"].contiguous(memory_format=torch.channels_last)
-        # Weights for one channel are the same in both layouts, as those of 1x1 are, so that torch would go by the image alone.
-        goes_by_image = weight.shape[1] == 1 and sources[0].shape[1] >= FEW
-        # What the graph is fed torch would lay out anyway, in either pass: 2 of a ResNet-20's 50 ms on x86 with 8 threads.
-        is_fed = has_channels_last(weight) and not sources[0].requires_grad
-        if goes_by_image or is_fed:
+        own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
+        if own["weight"].shape[1] == 1 and sources[0].shape[1] >= FEW:
+            # Such weights are the same in both layouts, as those of 1x1 are, so that torch would go by the image alone.
             sources = [s.contiguous(memory_format=torch.channels_last) for s in sources]
     if layout is Layout.SLICED:
         down, right = module.stride  # type: ignore[misc]
         image = sources[0].view(sources[0].shape)  # whose gradient is this convolution's alone
         lay_out_gradient(image)
-        seen = image[:, :, ::down, ::right]
-        # torch would lay out what is not dense in either pass, and by the image: its neighbours have channels last.
-        return F.conv2d(seen.contiguous(memory_format=torch.channels_last), own["weight"], own.get("bias"))
+        made = F.conv2d(image[:, :, ::down, ::right], own["weight"], own.get("bias"))
+        # As its neighbours, whatever the image has. (The slice itself would have to be kept for the gradient.)
+        return made.contiguous(memory_format=torch.channels_last) if made.shape[1] >= FEW else made
     return called(module, own, sources)
 
 

@@ -78,6 +78,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(geared, "fast_gear", fast_gear)
     monkeypatch.setattr(recording, "stream_for", lambda owner, device: Stream())
+    monkeypatch.setattr(recording, "release", lambda device: None)
     monkeypatch.setattr(staging, "_pinned", lambda size: torch.empty(size, dtype=torch.uint8))
     monkeypatch.setattr(staging, "_seen_by", lambda device, memory: memory.clone().view(torch.int32))
     for name, found in (
