@@ -32,8 +32,8 @@ class Captured(Capturing):
 
     def _take(self, feeds: Tensors, constants: Tensors) -> None:
         """Bring everything to where the recordings read it."""
-        updater = self.updater
-        if self._block.fill(feeds, updater.upcoming() if updater is not None else ()):
+        updater, lends = self.updater, self._lends_numbers()
+        if self._block.fill(feeds, updater.upcoming() if updater is not None and lends else ()):
             updater.numbers_are_there()  # type: ignore[union-attr]
         for old, new in zip(self._constants, constants, strict=True):
             if old.data_ptr() != new.data_ptr():
@@ -74,8 +74,7 @@ class Captured(Capturing):
         """The optimizer's step; what it depends on besides its live numbers has a recording of its own."""
         if updater is not self.updater:
             self.updater, self._updates = updater, {}
-            if self._block.numbers is not None and updater.number_count == len(self._block.numbers):
-                updater.keep_numbers_in(self._block.numbers)
+            self._lends_numbers()
         graph = self._updates.get(updater.optimizer._configuration())
         with recording.LOCK:
             if graph is None:

@@ -63,8 +63,6 @@ class Capturing:
         self.why = f"over the {inner.name} phases"
         self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
         self._static = self._block.feeds
-        if updater is not None and self._block.numbers is not None:
-            updater.keep_numbers_in(self._block.numbers)
         self._constants = list(constants)
         self.injected = [g.detach().clone() for g in injected]
         """Gradients from outside; what is given is copied here."""
@@ -94,6 +92,14 @@ class Capturing:
         first, second = self._pool
         return first, second
 
+    def _lends_numbers(self) -> bool:
+        """Let the updater keep its numbers where these recordings read them; those of another batch size read elsewhere."""
+        numbers, updater = self._block.numbers, self.updater
+        if updater is None or numbers is None or len(numbers) != updater.number_count:
+            return False
+        updater.keep_numbers_in(numbers)
+        return True
+
     def _capture(self, joined: bool) -> None:
         """Record a step, or its phases. A program's own work in another thread may end a recording: it is tried again."""
         for left in reversed(range(_TRIES)):
@@ -107,6 +113,7 @@ class Capturing:
                 self._pool = torch.cuda.graph_pool_handle()
 
     def _record(self, joined: bool) -> None:
+        self._lends_numbers()
         kept = _Kept(self.plan, self.updater)
         try:
             with self._masks.lent():

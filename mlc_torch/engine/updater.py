@@ -91,6 +91,8 @@ class Updater:
 
     def keep_numbers_in(self, memory: torch.Tensor) -> None:
         """Let recorded work read the numbers from ``memory``."""
+        if memory is self._memory:
+            return
         self._memory, self._known = memory, None
         self.numbers = {name: memory[i] for i, name in enumerate(self._names)}
 

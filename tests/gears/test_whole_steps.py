@@ -41,10 +41,10 @@ class Program:
         assert isinstance(gear, Captured)
         return gear
 
-    def execute(self, times: int = 1) -> None:
+    def execute(self, times: int = 1, samples: int = BATCH) -> None:
         for _ in range(times):
             for graph, network in zip(self.graphs, self.networks, strict=True):
-                step(graph, batch(network, self.number))
+                step(graph, batch(network, self.number), samples)
             self.number += 1
             self.compare()
 
@@ -121,6 +121,23 @@ def test_what_an_optimizer_changes_counts_in_the_next_step(device):
         graph.optimizer.appliesGradientClipping = True
     program.execute(2)
     assert program.gear._step is not None and program.gear._step is not first
+
+
+def test_short_batches_have_recordings_of_their_own(device):
+    """And each reads the optimizer's numbers, Adam's powers among them, where they are written for it."""
+    program = Program(perceptron, device)
+    program.execute(2)
+    whole = program.gear
+    program.execute(3, samples=4)
+    assert program.gear is not whole and program.gear._step is not None
+    program.execute(2)
+    assert program.gear is whole
+    program.phases(3)
+    program.execute(2, samples=4)
+    for graph in program.graphs:
+        graph.optimizer.learningRate = 0.005
+    program.execute(2, samples=4)
+    program.phases(2)
 
 
 def test_the_gradients_of_a_step_can_be_applied_again(device):

@@ -222,9 +222,9 @@ def bind(graph: MLCTrainingGraph, network: Network, number: int, device: MLCDevi
     assert graph.bindAndWriteData(batch(network, number), forInputs=tensors, to=device, synchronous=True)
 
 
-def step(graph: MLCTrainingGraph, data: dict[str, MLCTensorData]) -> None:
+def step(graph: MLCTrainingGraph, data: dict[str, MLCTensorData], samples: int = BATCH) -> None:
     assert graph.execute(
-        inputsData={"x": data["x"]}, lossLabelsData={"y": data["y"]}, lossLabelWeightsData=None, batchSize=BATCH
+        inputsData={"x": data["x"]}, lossLabelsData={"y": data["y"]}, lossLabelWeightsData=None, batchSize=samples
     )
 
 
