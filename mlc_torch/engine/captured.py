@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mlc_torch.engine import recording
 from mlc_torch.engine.capturing import NOTHING, Capturing
 from mlc_torch.engine.gear import Gradients, Tensors
@@ -78,7 +80,7 @@ class Captured(Capturing):
         graph = self._updates.get(updater.optimizer._configuration())
         with recording.LOCK:
             if graph is None:
-                graph = self._record_update(updater)
+                graph = self._tried(partial(self._record_update, updater))
             updater.prepare()
             if graph is not NOTHING:
                 graph.replay()

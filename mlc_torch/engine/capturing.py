@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -16,10 +17,13 @@ from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
 from mlc_torch.engine.updater import Update, Updater
+from mlc_torch.torch_private import copy_all
 
 if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled
     from mlc_torch.engine.exchange import Exchange
+
+T = TypeVar("T")
 
 _WARM_UP, _TRIES = 2, 4
 _FEW_STEPS = 16
@@ -82,7 +86,8 @@ class Capturing:
         self._by_slot: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
         with recording.LOCK:
             if inner.mode.trains:
-                self._masks.find(lambda: inner.forward(self._static, self._constants))
+                with self._undone():
+                    self._masks.find(lambda: inner.forward(self._static, self._constants))
             self._capture(updater is not None and inner.mode.differentiates and self._exchange is None)
         recording.release(plan.device)
 
@@ -101,33 +106,53 @@ class Capturing:
         return True
 
     def _capture(self, joined: bool) -> None:
-        """Record a step, or its phases. A program's own work in another thread may end a recording: it is tried again."""
+        """Record a step, or its phases."""
+        self._tried(partial(self._record, joined))
+
+    def _tried(self, work: Callable[[], T]) -> T:
+        """What recording ``work`` gives. A program's own work in another thread may end a recording: it is tried again."""
         for left in reversed(range(_TRIES)):
             try:
-                self._record(joined)
-                return
+                return work()
             except RuntimeError as error:
                 if not left or "captur" not in str(error):
                     raise
                 torch.cuda.synchronize(self.plan.device)
                 self._pool = torch.cuda.graph_pool_handle()
+        raise AssertionError("the last try raises")
 
     def _record(self, joined: bool) -> None:
         self._lends_numbers()
-        kept = _Kept(self.plan, self.updater)
+        update = None
         try:
             with self._masks.lent():
-                gradients = self._warm_up()
-                update = self._ready_to_update(self.updater, gradients) if joined and self.updater is not None else None
-                del gradients
-                kept.restore()
-                if update is not None:
-                    self._record_step(update)
-                else:
+                with self._undone():
+                    gradients = self._warm_up()
+                    if joined and self.updater is not None:
+                        update = self._ready_to_update(self.updater, gradients)
+                    del gradients
+                if update is None or not self._record_step(update):
                     self._record_phases()
         finally:
-            kept.restore()
             self._inner.release()
+
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Behind this block parameters, running statistics and the optimizer's state are as they were."""
+        tensors = [
+            *self.plan.parameters,
+            *self.plan.buffers,
+            *(self.updater.touched() if self.updater is not None else []),
+        ]
+        kept = [t.detach().clone() for t in tensors]
+        try:
+            yield
+        finally:
+            try:
+                copy_all(tensors, kept)
+            except BaseException:  # a second Ctrl-C in the middle of that: from the beginning, then
+                copy_all(tensors, kept)
+                raise
 
     def _warm_up(self) -> Sequence[torch.Tensor | None]:
         """cuDNN, cuBLAS and autograd want to have run before they are recorded, in every thread. Gives the gradients."""
@@ -146,14 +171,13 @@ class Capturing:
     def _ready_to_update(self, updater: Updater, gradients: Sequence[torch.Tensor | None]) -> Update:
         """The update by gradients like these, run once so that nothing is loaded while it is recorded."""
         updater.prepare()
-        kept = _Kept(self.plan, updater)
         update: Update = updater.apply
         if not isinstance(self._inner, (Plain, Laned)):
             update = self._inner.update_of(updater, gradients) or update
         if self._exchange is not None:
             update = partial(self._unless_refused, updater, update)
-        update(gradients)
-        kept.restore()
+        with self._undone():
+            update(gradients)
         return update
 
     def _unless_refused(self, updater: Updater, update: Update, gradients: Sequence[torch.Tensor | None]) -> None:
@@ -162,7 +186,8 @@ class Capturing:
 
     # All phases in one
 
-    def _record_step(self, update: Update) -> None:
+    def _record_step(self, update: Update) -> bool:
+        """Gives whether there is anything to record."""
         assert self.updater is not None
 
         def all_phases() -> tuple[Tensors, Gradients]:
@@ -171,9 +196,12 @@ class Capturing:
             update(gradients)
             return values, (gradients, wanted)
 
-        graph, (self._values, self.gradients) = self._recorded(all_phases)
-        assert graph is not None, "what updates parameters by their gradients computes something"
-        self._step = Step(self.updater.optimizer._configuration(), graph)
+        graph, (values, gradients) = self._recorded(all_phases)
+        if graph is None:
+            return False
+        step = Step(self.updater.optimizer._configuration(), graph)
+        self._values, self.gradients, self._updates, self._step = values, gradients, {}, step
+        return True
 
     # One by one
 
@@ -196,6 +224,7 @@ class Capturing:
                 self._by_slot = [self._recorded(partial(self._bring_and_run, slot_number)) for slot_number in slots]
         else:
             self._backward, self.gradients = self._recorded(self._differentiate)
+            self._updates = {}  # they read the gradients where they were
             if self.updater is not None:
                 self._record_update(self.updater)
         self._is_parted = True
@@ -232,16 +261,3 @@ class Capturing:
         with exchange.recording():
             exchange.opening(self._values)
             return recording.recorded(work, self._pool, self._stream)
-
-
-class _Kept:
-    """What recording disturbs and must find again: parameters, running statistics, optimizer state."""
-
-    def __init__(self, plan: Plan, updater: Updater | None) -> None:
-        tensors = [*plan.parameters, *plan.buffers, *(updater.touched() if updater is not None else [])]
-        self._pairs = [(t, t.detach().clone()) for t in tensors]
-
-    def restore(self) -> None:
-        with torch.no_grad():
-            for tensor, old in self._pairs:
-                tensor.copy_(old)

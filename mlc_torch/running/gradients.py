@@ -122,11 +122,11 @@ class GradientGraph(ExecutableGraph):
         for cell, tensor in waiting:
             value = self._gradient_value(cell, session)
             if value is not None:
-                tensor._cell.publish(value, self._device)
+                tensor._cell.publish(value.clone() if _is_recorded(session) else value, self._device)
 
     def _show_gradients(self, session: Session) -> None:
         """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there."""
-        recorded = session.plan.device.type == "cuda"  # the next pass writes into the same memory
+        recorded = _is_recorded(session)
         for place, parameter in self._steering.given:
             gradient = session.gradients[place]
             if gradient is None:
@@ -258,3 +258,8 @@ class _Removable:
 
     def remove(self) -> None:
         self._graph._remove_hook(self._entry)
+
+
+def _is_recorded(session: Session) -> bool:
+    """Whether the next pass may write into the same memory."""
+    return session.plan.device.type == "cuda"

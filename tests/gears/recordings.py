@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from mlc_torch.engine import capturing, geared, recording, staging
+from mlc_torch.engine import geared, recording, staging
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.gear import Gear
 from mlc_torch.engine.plain import Plain
@@ -62,15 +62,16 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         asked = [plan.cells[slot] for slot in plan.injected]
         injected = [torch.zeros(c.shape, dtype=c.dtype) for c in asked]
         recorded = updater if updater is not None and updater.optimizer._replayable else None
-        touched = plan, recorded
+        written = [*plan.parameters, *plan.buffers, *(recorded.touched() if recorded is not None else ())]
 
         def record(work: Callable[[], Any], pool: object, stream: object) -> tuple[Recording, Any]:
-            kept = capturing._Kept(*touched)  # what is recorded is not done
+            before = [t.detach().clone() for t in written]
             made = work()
             made = [m.clone() if isinstance(m, torch.Tensor) else m for m in made] if isinstance(made, list) else made
-            written = tuple(tensor for tensor, _ in kept._pairs)
-            with torch.autograd._unsafe_preserve_version_counter(written):  # nor does autograd hear of it
-                kept.restore()
+            # What is recorded is not done, and autograd does not hear of it.
+            with torch.autograd._unsafe_preserve_version_counter(tuple(written)), torch.no_grad():
+                for tensor, old in zip(written, before, strict=True):
+                    tensor.copy_(old)
             return Recording(work, made, plan), made
 
         monkeypatch.setattr(recording, "recorded", record)

@@ -80,6 +80,13 @@ def test_a_scale_and_a_shift_are_one_operation():
     assert calls[0].kwargs == {"alpha": 1.7}
 
 
+def test_a_view_of_the_same_shape_is_no_operation():
+    views = [
+        n for n in recorded(lambda x: torch.tanh(x.view(3, 5)).view(5, 3)).forward if n.target is aten.view.default
+    ]
+    assert [n.args[1] for n in views] == [[5, 3]]
+
+
 def test_a_number_is_made_once():
     made = recorded(lambda x: torch.tanh(torch.tanh(x) * 1.5) * 1.5)
     assert [n.op for n in made.forward].count("get_attr") == 1

@@ -5,12 +5,29 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlc_torch import MLCDevice, MLCExecutionOptions, unwrap
+from mlc_torch import MLCDevice, MLCExecutionOptions, MLCTrainingGraph, unwrap
 from mlc_torch.engine import recording
 from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.mode import Phase
+from mlc_torch.engine.staging import Block
+from mlc_torch.interop import TorchOptimizer
 from mlc_torch.running.state import Variant
 from tests.gears.recordings import stand_in
-from tests.gears.training import BATCH, GRAPHS, PLAIN, batch, bind, perceptron, step, training_graph, with_dropout
+from tests.gears.training import (
+    BATCH,
+    CLASSES,
+    GRAPHS,
+    PLAIN,
+    batch,
+    bind,
+    optimizer,
+    perceptron,
+    step,
+    training_graph,
+    with_dropout,
+    with_dropouts,
+)
+from tests.graph.programs import data, values
 
 
 @pytest.fixture(params=["stand-in", "cuda"])
@@ -64,7 +81,7 @@ class Program:
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
-@pytest.mark.parametrize("make", GRAPHS)
+@pytest.mark.parametrize("make", [*GRAPHS, with_dropouts])
 def test_a_step_is_one_recording(make, kind, device):
     program = Program(make, device, kind)
     program.execute(4)
@@ -72,13 +89,14 @@ def test_a_step_is_one_recording(make, kind, device):
     assert [g._runs.sessions[Variant.whole].updater.step for g in program.graphs] == [5, 5]
 
 
-@pytest.mark.parametrize("make", [perceptron, with_dropout])
-def test_phases_one_by_one_are_recorded_by_themselves_from_then_on(make, device):
+@pytest.mark.parametrize("make", [perceptron, with_dropout, with_dropouts])
+def test_phases_one_by_one_are_recorded_by_themselves_from_then_on(make, device, monkeypatch):
     program = Program(make, device)
     program.execute(2)
     gear = program.gear
     program.phases(2)
     assert gear._step is None and gear._forward is not None
+    monkeypatch.setattr(recording, "recorded", None)  # nothing is recorded any more
     program.execute(2)
     program.phases(1)
     assert program.gear is gear and gear._step is None
@@ -149,6 +167,129 @@ def test_the_gradients_of_a_step_can_be_applied_again(device):
     program.execute(2)
 
 
+@pytest.mark.parametrize("manner", ["execute", "phases"])
+def test_an_update_reads_the_gradients_where_they_are_now(manner, device):
+    """Not where they were when another update was recorded."""
+    program = Program(perceptron, device, "sgd")
+    program.execute(2)
+    for clips in (False, True, False):
+        for graph in program.graphs:
+            graph.optimizer.appliesGradientClipping = clips
+        if clips:
+            getattr(program, manner)(1)
+        else:
+            for graph in program.graphs:
+                assert graph.executeOptimizerUpdate(options=[])
+            program.compare()
+
+
+def test_an_update_that_breaks_off_while_it_is_tried_changes_nothing(device, monkeypatch):
+    program = Program(perceptron, device, "sgd")
+    program.execute(2)
+    graph, rule = program.graphs[0], type(program.graphs[0].optimizer)
+    update = rule._update
+
+    def break_off(self, *call, **more):
+        update(self, *call, **more)
+        raise torch.OutOfMemoryError("no memory")
+
+    monkeypatch.setattr(rule, "_update", break_off)
+    assert not graph.executeOptimizerUpdate(options=[])
+    monkeypatch.setattr(rule, "_update", update)
+    program.compare()
+    program.execute(2)
+
+
+def test_a_recording_that_another_thread_ends_is_made_again(device, monkeypatch):
+    program = Program(perceptron, device)
+    recorded, left = recording.recorded, [1, 1]
+
+    def ended(*call):
+        if left:
+            left.pop()
+            raise RuntimeError("operation failed due to a previous error during capture")
+        return recorded(*call)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    monkeypatch.setattr(recording, "recorded", ended)
+    program.phases(2)
+    assert not left
+
+
+def test_numbers_that_do_not_travel_with_the_inputs(device, monkeypatch):
+    """Where the inputs are on the device already, say."""
+
+    def fill(block, feeds, numbers):
+        block.take(feeds)
+        return False
+
+    program = Program(perceptron, device)
+    monkeypatch.setattr(Block, "fill", fill)
+    program.execute(2)
+    for graph in program.graphs:
+        graph.optimizer.learningRate = 0.005
+    program.execute(2)
+
+
+def test_another_optimizer(device):
+    program = Program(perceptron, device)
+    program.execute(2)
+    for graph in program.graphs:
+        assert graph.compileOptimizer(optimizer("sgd"))
+    program.execute(2)
+    program.phases(2)
+    program.execute(1)
+
+
+def test_the_optimizer_of_torch_decides_on_the_host(device):
+    program = Program(perceptron, device)
+    for graph in program.graphs:
+        assert graph.compileOptimizer(TorchOptimizer(torch.optim.AdamW(graph.to_module().parameters(), lr=0.01)))
+    program.execute(3)
+    assert program.gear._step is None
+
+
+def test_gradients_that_somebody_holds_are_filled_by_a_step(device):
+    program = Program(perceptron, device)
+    asked = []
+    for graph, network in zip(program.graphs, program.networks, strict=True):
+        (gradient,) = graph.resultGradientTensors(for_=network.graph.layers[0])
+        asked.append(gradient)
+    program.execute(1)
+    recorded, plain = (gradient.torch.cpu() for gradient in asked)
+    assert plain.any()
+    torch.testing.assert_close(recorded, plain, rtol=2e-4, atol=2e-5)
+    assert program.graphs[0]._runs.last.phase is Phase.updated
+    assert not program.graphs[0].executeGradient(batchSize=BATCH, options=[])
+
+
+def test_steps_by_gradients_from_outside(device):
+    """Without a loss: what comes back is what the program says."""
+    networks, graphs, outside = [perceptron(), perceptron()], [], []
+    for network, options in zip(networks, ((), PLAIN), strict=True):
+        graph = MLCTrainingGraph(graphObjects=[network.graph], lossLayer=None, optimizer=optimizer())
+        assert graph.addInputs({"x": network.source}, lossLabels=None)
+        outside.append(unwrap(graph.allocateUserGradient(for_=network.result)))
+        assert graph.compile(options=list(options), device=device)
+        graphs.append(graph)
+    for number in range(4):
+        for network, graph, gradient in zip(networks, graphs, outside, strict=True):
+            given = data(values(BATCH, CLASSES, seed=number))
+            assert graph.bindAndWriteData(
+                {"g": given}, forInputs={"g": gradient}, to=device, batchSize=BATCH, synchronous=True
+            )
+            assert graph.execute(
+                inputsData={"x": batch(network, number)["x"]},
+                lossLabelsData=None,
+                lossLabelWeightsData=None,
+                batchSize=BATCH,
+            )
+        for recorded, plain in zip(*(n.parameters for n in networks), strict=True):
+            torch.testing.assert_close(recorded.torch.cpu(), plain.torch.cpu(), rtol=2e-4, atol=2e-5)
+    gear = graphs[0]._runs.sessions[Variant.whole].gear
+    assert isinstance(gear, Captured) and gear._step is not None
+
+
 def test_inferences_between_steps(device):
     program = Program(with_dropout, device)
     for _ in range(2):
@@ -170,7 +311,7 @@ def test_inferences_between_steps(device):
 
 def test_a_recording_changes_nothing(device):
     """Neither parameters nor statistics, whatever ran to get it."""
-    network = GRAPHS[1]()
+    network = with_dropouts()
     before = [t.torch.clone() for t in network.parameters + network.statistics]
     graph = training_graph(network, device)
     assert isinstance(graph._runs.sessions[Variant.whole].prepared, Captured)

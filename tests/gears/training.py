@@ -186,6 +186,15 @@ def with_dropout() -> Network:
     return b.done(b.dense(x, 16, CLASSES))
 
 
+def with_dropouts() -> Network:
+    """One of them used twice, behind statistics that a pass moves."""
+    b = _Builder(2, 6, 6)
+    often = unwrap(MLCDropoutLayer(rate=0.4, seed=11))
+    x = b.add(often, b.batch_norm(b.convolution(b.source, 2, 4), 4))
+    x = b.add(often, b.add(MLCDropoutLayer(rate=0.2, seed=12), b.convolution(x, 4, 4)))
+    return b.done(b.dense(b.mean(x, 2, 3), 4, CLASSES))
+
+
 GRAPHS = [perceptron, convolutional, residual, recurrent, attention, with_dropout]
 
 
