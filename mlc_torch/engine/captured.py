@@ -89,13 +89,14 @@ class Captured(Capturing):
     # All of them
 
     def has_steps(self, updater: Updater | None) -> bool:
-        """Whether all phases are one recording, with the update by ``updater`` as it is now."""
-        return self._step is not None and updater is self.updater and updater.optimizer._replayable  # type: ignore[union-attr]
+        """Whether all phases are one recording, with the update by ``updater``."""
+        step = self._step
+        return step is not None and updater is step.updater is self.updater and step.updater.optimizer._replayable
 
     def step(self, feeds: Tensors, constants: Tensors, injected: Tensors) -> Tensors:
         """What ``forward`` gives; the gradients are where they always are, and the update is made and counts."""
-        updater = self.updater
-        assert updater is not None and self._step is not None
+        assert self._step is not None
+        updater = self._step.updater
         try:
             with recording.LOCK:
                 if self._step.configuration != updater.optimizer._configuration():

@@ -35,8 +35,9 @@ NOTHING = object()
 
 
 class Step(NamedTuple):
-    """A recording of all phases, and what of the optimizer it was made for."""
+    """A recording of all phases, and whose update it has, with what of the optimizer."""
 
+    updater: Updater
     configuration: Any
     graph: torch.cuda.CUDAGraph
 
@@ -199,7 +200,7 @@ class Capturing:
         graph, (values, gradients) = self._recorded(all_phases)
         if graph is None:
             return False
-        step = Step(self.updater.optimizer._configuration(), graph)
+        step = Step(self.updater, self.updater.optimizer._configuration(), graph)
         self._values, self.gradients, self._updates, self._step = values, gradients, {}, step
         return True
 

@@ -62,9 +62,11 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
         asked = [plan.cells[slot] for slot in plan.injected]
         injected = [torch.zeros(c.shape, dtype=c.dtype) for c in asked]
         recorded = updater if updater is not None and updater.optimizer._replayable else None
-        written = [*plan.parameters, *plan.buffers, *(recorded.touched() if recorded is not None else ())]
+        made_gears: list[Captured] = []
 
         def record(work: Callable[[], Any], pool: object, stream: object) -> tuple[Recording, Any]:
+            updater = made_gears[0].updater if made_gears else recorded
+            written = [*plan.parameters, *plan.buffers, *(updater.touched() if updater is not None else ())]
             before = [t.detach().clone() for t in written]
             made = work()
             made = [m.clone() if isinstance(m, torch.Tensor) else m for m in made] if isinstance(made, list) else made
@@ -75,7 +77,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
             return Recording(work, made, plan), made
 
         monkeypatch.setattr(recording, "recorded", record)
-        return Captured(plan, feeds, constants, injected, Plain(plan, mode), recorded)
+        made_gears.append(Captured(plan, feeds, constants, injected, Plain(plan, mode), recorded))
+        return made_gears[0]
 
     monkeypatch.setattr(geared, "fast_gear", fast_gear)
     monkeypatch.setattr(recording, "stream_for", lambda owner, device: Stream())

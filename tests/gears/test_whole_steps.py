@@ -231,11 +231,16 @@ def test_numbers_that_do_not_travel_with_the_inputs(device, monkeypatch):
     program.execute(2)
 
 
-def test_another_optimizer(device):
+@pytest.mark.parametrize("kind", ["adam", "sgd"])
+@pytest.mark.parametrize("again", [False, True])
+def test_another_optimizer(kind, again, device):
+    """It begins without what the one before has counted, even if it is of the same kind."""
     program = Program(perceptron, device)
     program.execute(2)
     for graph in program.graphs:
-        assert graph.compileOptimizer(optimizer("sgd"))
+        assert graph.compileOptimizer(optimizer(kind))
+        assert not again or graph.executeOptimizerUpdate(options=[])
+    program.compare()
     program.execute(2)
     program.phases(2)
     program.execute(1)
