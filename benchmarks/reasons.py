@@ -10,7 +10,9 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 _GATES = "the gates are joined, or compared, in every call, since a program may write into its weights at any time"
 _WEIGHTS = "the weights are laid out in every call, since a program may write into them at any time"
-_JOINED = "the weights of query, key and value are joined in every call, since a program may write into them at any time"
+_JOINED = (
+    "the weights of query, key and value are joined in every call, since a program may write into them at any time"
+)
 KNOWN = {
     "infer LSTM 1x100": _GATES,
     "infer LSTM 32x50": _GATES,
