@@ -41,8 +41,8 @@ class LentMasks:
         """Within this block modules are handed their masks, over and over, and nothing is drawn."""
         with ExitStack() as stack:
             for noise in self._noises:
-                own = [mask for n, mask in self._masks if n is noise]
-                stack.enter_context(noise.intercepted(_one_after_another(own)))
+                if own := [mask for n, mask in self._masks if n is noise]:
+                    stack.enter_context(noise.intercepted(_one_after_another(own)))
             yield
 
     def redraw(self) -> None:
