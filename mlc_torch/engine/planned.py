@@ -10,6 +10,7 @@ from torch import fx
 
 from mlc_torch.engine.emit import Send, emit
 from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.kept_heap import KeptHeap, may_give_back
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
@@ -46,6 +47,9 @@ class Planned:
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward = self._make_forward(*standing)
         self._backward = self._make_backward(*standing)
+        if plan.device.type == "cpu" and may_give_back(chosen):
+            kept = KeptHeap(self._forward, self._backward if mode.differentiates else None)
+            self._forward, self._backward = kept.forward, kept.backward
         if not (mode.differentiates or self._draws or self._lent or self._written or constants):
             self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
 

@@ -1,0 +1,143 @@
+"""Memory that a pass gives back is held for the next one, where the C library would return it to the system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mlc_torch.engine import kept_heap
+from mlc_torch.engine.kept_heap import KeptHeap, heap, hold
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux alone")
+PAGES = 1000
+
+
+class System:
+    """Counts pages as a test says, and what is held."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pages, self.asked, self.sizes = 0, 0, []
+        self.block: torch.Tensor | None = torch.empty(1)
+        monkeypatch.setattr(kept_heap, "new_pages", self._new_pages)
+        monkeypatch.setattr(kept_heap, "hold", self._hold)
+
+    def _new_pages(self) -> int:
+        self.asked += 1
+        return self.pages
+
+    def _hold(self, size: int) -> torch.Tensor | None:
+        self.sizes.append(size)
+        return self.block
+
+    def takes(self, pages: int):
+        def phase(given: list[int], more: tuple[int, ...] = ()) -> list[int]:
+            self.pages += pages
+            return [*given, *more]
+
+        return phase
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> System:
+    return System(monkeypatch)
+
+
+def size_of(pages: int) -> int:
+    return pages * kept_heap.resource.getpagesize() * 5 // 4
+
+
+def test_what_both_phases_got_anew_is_held_up_to_three_times(system: System) -> None:
+    kept = KeptHeap(system.takes(PAGES), system.takes(2 * PAGES))
+    for _ in range(20):
+        assert kept.forward([1], (2,)) == [1, 2]
+        assert kept.backward([3]) == [3]
+    assert system.sizes == [size_of(3 * PAGES)] * 3
+
+
+def test_passes_that_keep_their_memory_are_soon_left_alone(system: System) -> None:
+    kept = KeptHeap(system.takes(1), None)
+    for _ in range(5):
+        kept.forward([])
+    asked = system.asked
+    kept.forward([])
+    assert system.asked == asked and not system.sizes
+
+
+def test_one_pass_without_new_pages_proves_nothing(system: System) -> None:
+    pages = iter([0, 0, 0, 0, PAGES, 0, *[0] * 10])
+
+    def phase(given: list[int]) -> None:
+        system.pages += next(pages)
+
+    kept = KeptHeap(phase, None)
+    for _ in range(12):
+        kept.forward([])
+    assert system.sizes == [size_of(PAGES)]
+
+
+def test_where_nothing_can_be_held_nobody_looks_any_more(system: System) -> None:
+    system.block = None
+    kept = KeptHeap(system.takes(PAGES), None)
+    for _ in range(10):
+        kept.forward([])
+    assert len(system.sizes) == 1
+
+
+def test_a_pass_that_breaks_off_counts_for_nothing(system: System) -> None:
+    def breaks(given: list[int]) -> None:
+        system.pages += PAGES
+        raise ZeroDivisionError
+
+    kept = KeptHeap(breaks, system.takes(0))
+    for _ in range(10):
+        with pytest.raises(ZeroDivisionError):
+            kept.forward([])
+    assert not system.sizes
+
+
+def test_only_the_heap_of_the_c_library_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_heap, "heap", lambda: (0, 0))
+    assert hold(1 << 20) is None
+
+
+def test_a_block_stands_behind_a_piece_or_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_heap, "heap", lambda: (0, 1 << 64))
+    block = hold(1 << 20)
+    assert block is not None and block.nbytes < 128 << 10
+    assert hold(1 << 40) is None
+
+
+def test_the_heap_is_where_the_system_says() -> None:
+    begin, end = heap()
+    assert begin <= end
+
+
+_STEPS = """
+import torch
+from benchmarks.contenders import MLCompute
+from benchmarks.workloads import WORKLOADS
+from mlc_torch.engine.kept_heap import heap, new_pages
+
+begin, end = heap()
+if not begin <= torch.empty(1 << 16, dtype=torch.uint8).data_ptr() < end:
+    print("elsewhere")
+else:
+    network = MLCompute(WORKLOADS["{name}"], torch.device("cpu"))
+    network.run(24)
+    before = new_pages()
+    network.run(8)
+    print((new_pages() - before) / 8)
+"""
+
+
+@pytest.mark.parametrize("name", ["LeNet", "transformer", "train perceptron 256"])
+def test_steps_get_no_pages_anew(name: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _STEPS.format(name=name)], capture_output=True, text=True, timeout=300, check=True
+    ).stdout.strip()
+    if found == "elsewhere":
+        pytest.skip("torch's memory is not in the C library's heap")
+    assert float(found) < 64
