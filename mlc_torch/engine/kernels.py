@@ -20,7 +20,7 @@ from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
 from mlc_torch.engine.norm_rules import Odd, normalized
-from mlc_torch.engine.product_rules import chosen_product, share_sources
+from mlc_torch.engine.product_rules import SUMS_BY_PRODUCT, chosen_product, share_sources, sum_by_product
 from mlc_torch.engine.replacements import (
     Replacement,
     convolution_backward,
@@ -105,6 +105,7 @@ _PACKED = KernelRule(
     "and 18; 1x5 256x256 367, 335, 129 and 170. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
     keeps=True,
 )
+_SUMMED = KernelRule(aten.sum.dim_IntList, sum_by_product, SUMS_BY_PRODUCT)
 
 _NORMALIZED_BY_ARM = Odd(
     divisor=CHANNELS_AT_ONCE[False],
@@ -132,6 +133,7 @@ _NORMALIZED_BY_X86 = Odd(
 KERNELS_WITHOUT_VECTOR_CODE = (
     _JOINED,
     *_normalizes(_NORMALIZED_BY_ARM),
+    _SUMMED,
     KernelRule(aten.addmm.default, chosen_product, "PRODUCTS_BY_ACL"),
     KernelRule(aten.mm.default, chosen_product, "PRODUCTS_BY_ACL"),
     KernelRule(
@@ -184,6 +186,7 @@ KERNELS_WITH_AVX512 = (
     _JOINED,
     _PACKED,
     *KERNELS_WITH_VECTOR_CODE,
+    _SUMMED,
     KernelRule(
         aten.gelu.default,
         in_pieces("tanh", least=2**15, most=2**16),

@@ -282,3 +282,62 @@ def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code
         assert seen.last == [not options]
         results.append(array(result))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
+
+
+class OverRows(TorchDispatchMode):
+    """Counts sums over the rows of matrices, by torch's own kernel and as products with a row of ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums = self.products = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        aten = torch.ops.aten
+        self.sums += func is aten.sum.dim_IntList and args[0].dim() == 2 and list(args[1]) == [0]
+        self.products += func is aten.mm.default and args[0].shape[0] == 1 and bool((args[0] == 1).all())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("vector_code", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "columns", "by_product"),
+    [(4, 4, True), (2, 64, True), (1000, 128, True), (300, 32, True), (1024, 10, False), (16385, 33, False)],
+)
+def test_a_bias_gradient_is_a_product_where_that_is_faster(monkeypatch, vector_code, rows, columns, by_product):
+    """The gradient of a sum of squares by a bias is twice the sum of the differences, here in 64 bits."""
+    pretend(monkeypatch, vector_code)
+    monkeypatch.setattr(kernels, "has_avx512", lambda: vector_code)
+    layer, rate = dense(3, columns), 2.0**-12
+    given, wanted = values(rows, 3, seed=5), values(rows, columns, seed=6)
+    before = array(layer.biases).astype(np.float64).ravel()
+    graph, x, y = MLCGraph(), placeholder(rows, 3), placeholder(rows, columns)
+    assert graph.node(with_=layer, source=x)
+    training = MLCTrainingGraph(
+        graphObjects=[graph], lossLayer=loss(reduction=MLCReductionType.sum), optimizer=sgd(rate)
+    )
+    assert training.addInputs({"x": x}, lossLabels={"y": y})
+    assert training.compile(options=[], device=cpu())
+    with OverRows() as seen:
+        assert training.execute(
+            inputsData={"x": data(given)}, lossLabelsData={"y": data(wanted)}, lossLabelWeightsData=None,
+            batchSize=0, options=[],
+        )  # fmt: skip
+    assert (seen.sums, seen.products) == ((0, 1) if by_product else (1, 0))
+    weights = values(columns, 3) * 0.5
+    differences = given.astype(np.float64) @ weights.T.astype(np.float64) + before - wanted
+    change = array(layer.biases).ravel() - before
+    atol = 1e-5 * rate * rows + 2e-7 * np.abs(before).max()  # the second: of the biases themselves
+    np.testing.assert_allclose(change, -rate * 2 * differences.sum(0), rtol=1e-5, atol=atol)
+
+
+def test_a_sum_stays_one_where_products_are_rounded(monkeypatch):
+    monkeypatch.setattr(product_rules.torch, "get_float32_matmul_precision", lambda: "medium")
+    matrix = torch.fx.Graph().placeholder("x")
+    matrix.meta["lies"] = (8, 8), (8, 1), torch.float32
+    node = matrix.graph.call_function(torch.ops.aten.sum.dim_IntList, (matrix, [0], True))
+    assert product_rules.sum_by_product(node) is None
+    monkeypatch.undo()
+    assert product_rules.sum_by_product(node) is not None
+    for lies in (((8, 8), (1, 8), torch.float32), ((8, 8), (8, 1), torch.float64), ((0, 8), (8, 1), torch.float32)):
+        matrix.meta["lies"] = lies
+        assert product_rules.sum_by_product(node) is None
