@@ -32,21 +32,24 @@ _LITTLE = 256 << 10
 """Bytes that do not matter, in a pass."""
 _MOST = 512 << 20
 """Bytes. More is left to itself: blocks are asked for one by one, and of each a page is touched."""
-_FIRST, _QUIET, _HELD = 2, 3, 3
-"""How many passes only show the library what is asked for; how many without new pages are enough; how often more is held."""
+_FIRST, _APART, _HELD = 3, 16, 8
+"""Which pass is looked at first, since the library learns from those before; how far apart the others are that are looked at, as
+long as all is well; how often more is held."""
 
 
 class KeptHeap:
-    """Runs the phases of a pass, looks at the first passes for memory that had been given back, and holds it from then on."""
+    """Runs the phases of a pass, looks at some of them for memory that had been given back, and holds it from then on."""
 
     def __init__(self, forward: Phase, backward: Phase | None) -> None:
         self._forward, self._backward = forward, backward
         self._held: list[torch.Tensor] = []
         self._pages = 0
-        self._first, self._quiet = _FIRST, _QUIET
+        self._until: float = _FIRST
+        """How many passes from now one is looked at."""
 
     def forward(self, *given: Any) -> Any:
-        if not self._quiet:
+        self._until -= 1
+        if self._until > 0:
             return self._forward(*given)
         before = new_pages()
         made = self._forward(*given)
@@ -57,7 +60,7 @@ class KeptHeap:
 
     def backward(self, *given: Any) -> Any:
         assert self._backward is not None
-        if not self._quiet:
+        if self._until > 0:
             return self._backward(*given)
         before = new_pages()
         made = self._backward(*given)
@@ -66,20 +69,17 @@ class KeptHeap:
         return made
 
     def _look(self) -> None:
-        """A pass is over."""
-        if self._first:
-            self._first -= 1
-            return
+        """A pass that was looked at is over."""
         size = self._pages * resource.getpagesize()
         if size <= _LITTLE:
-            self._quiet -= 1
+            self._until = _APART
             return
-        block = hold(size + size // 4)
+        block = hold(size + size // 4) if len(self._held) < _HELD else None
         if block is None:
-            self._quiet = 0
+            self._until = math.inf
             return
         self._held.append(block)
-        self._first, self._quiet = 1, _QUIET if len(self._held) < _HELD else 0
+        self._until = 2  # the next one still gets what is held for the first time
 
 
 def may_give_back(recording: Recording) -> bool:
