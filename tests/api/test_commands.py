@@ -45,6 +45,23 @@ def test_the_doctor_names_versions_and_devices(capsys, monkeypatch):
         assert words in text
 
 
+def test_the_doctor_tells_of_a_library_that_gives_memory_back(capsys, monkeypatch, tmp_path):
+    """By torch's own file, here another one."""
+    (tmp_path / "lib").mkdir()
+    core = tmp_path / "lib" / "libc10.so"
+    monkeypatch.setattr(doctor.torch, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.delenv("MIMALLOC_PURGE_DELAY", raising=False)
+    told = []
+    for content, setting in ((None, None), (b"malloc", None), (b"..mimalloc: ..", None), (b"mimalloc", "-1")):
+        if content is not None:
+            core.write_bytes(content)
+        if setting is not None:
+            monkeypatch.setenv("MIMALLOC_PURGE_DELAY", setting)
+        assert main(["doctor"]) == 0
+        told.append("MIMALLOC_PURGE_DELAY=1000" in capsys.readouterr().out)
+    assert told == [False, False, True, False]
+
+
 @pytest.mark.parametrize(
     ("cudnn", "products", "words"),
     [
