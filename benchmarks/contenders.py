@@ -219,6 +219,7 @@ class MLCompute:
         self.bound = self.inputs | ({"gradient": self.gradient} if by_user else {"label": self.y})
         assert self.graph.compile(options=[], device=self.device, **more)
         self.prepared_labels = [{"label": _data(pinned(y, device))} for y in self.labels]
+        self.prepared_bound = [x | y for x, y in zip(self.prepared, self.prepared_labels, strict=True)]
         if not by_user:
             del self.result  # only what somebody holds is kept
 
@@ -306,9 +307,11 @@ class MLCompute:
 
     def _train_by_phases(self, number: int) -> Any:
         if self.workload.style == "user gradient":
-            given = {**self._feeds(number), "gradient": self.gradient_data}
+            given = self._feeds(number) | {"gradient": self.gradient_data}
+        elif self.workload.style == "prepared":
+            given = self.prepared_bound[number % BATCHES]
         else:
-            given = {**self._feeds(number), **self._label_data(number)}
+            given = self._feeds(number) | self._label_data(number)
         self.graph.bindAndWriteData(given, forInputs=self.bound, to=self.device, synchronous=False)
         self.graph.executeForward(batchSize=self.batch, options=[])
         self.graph.executeGradient(batchSize=self.batch, options=[])

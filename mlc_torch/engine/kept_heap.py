@@ -116,8 +116,12 @@ def hold(size: int) -> torch.Tensor | None:
 
 
 def heap() -> tuple[int, int]:
-    """Where the C library's heap lies; nowhere if it has none."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    """Where the C library's heap lies; nowhere if it has none, or the system does not tell."""
+    try:
+        places = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    for line in places:
         if line.endswith("[heap]"):
             begin, _, end = line.partition(" ")[0].partition("-")
             return int(begin, 16), int(end, 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -119,9 +120,14 @@ def test_a_block_stands_behind_a_piece_or_there_is_too_much(monkeypatch: pytest.
     assert hold(1 << 40) is None
 
 
-def test_the_heap_is_where_the_system_says() -> None:
-    begin, end = heap()
-    assert begin <= end
+def test_the_heap_is_where_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    maps = "1000-2000 r-xp 0 00:00 0 /bin/python\n5000-9a00 rw-p 00000000 00:00 0          [heap]\nf000-ff00 rw-p 0 00:00 0\n"
+    monkeypatch.setattr(kept_heap.Path, "read_text", lambda self: maps)
+    assert heap() == (0x5000, 0x9A00)
+    monkeypatch.setattr(kept_heap.Path, "read_text", lambda self: "f000-ff00 rw-p 0 00:00 0\n")
+    assert heap() == (0, 0)
+    monkeypatch.setattr(kept_heap, "Path", lambda path: Path("/nowhere"))
+    assert heap() == (0, 0)
 
 
 _STEPS = """
