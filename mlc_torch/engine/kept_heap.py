@@ -32,7 +32,7 @@ _LITTLE = 256 << 10
 """Bytes that do not matter, in a pass."""
 _MOST = 512 << 20
 """Bytes. More is left to itself: blocks are asked for one by one, and of each a page is touched."""
-_FIRST, _APART, _HELD = 3, 16, 8
+_FIRST, _APART, _HELD = 3, 16, 4
 """Which pass is looked at first, since the library learns from those before; how far apart the others are that are looked at, as
 long as all is well; how often more is held."""
 
@@ -40,8 +40,8 @@ long as all is well; how often more is held."""
 class KeptHeap:
     """Runs the phases of a pass, looks at some of them for memory that had been given back, and holds it from then on."""
 
-    def __init__(self, forward: Phase, backward: Phase | None) -> None:
-        self._forward, self._backward = forward, backward
+    def __init__(self, forward: Phase, backward: Phase | None, most: int) -> None:
+        self._forward, self._backward, self._most = forward, backward, most
         self._held: list[torch.Tensor] = []
         self._pages = 0
         self._until: float = _FIRST
@@ -74,6 +74,7 @@ class KeptHeap:
         if size <= _LITTLE:
             self._until = _APART
             return
+        size = min(size, self._most)  # other threads of the program may have got pages, too
         block = hold(size + size // 4) if len(self._held) < _HELD else None
         if block is None:
             self._until = math.inf
@@ -82,10 +83,19 @@ class KeptHeap:
         self._until = 2  # the next one still gets what is held for the first time
 
 
-def may_give_back(recording: Recording) -> bool:
-    """Whether a pass asks for memory that matters, on a system that tells what it gets."""
+def bytes_made(recording: Recording) -> int:
+    """How much memory a pass asks for at most."""
     made = [n.meta["lies"] for n in recording.graph.nodes if n.op == "call_function" and "lies" in n.meta]
-    return sys.platform == "linux" and sum(math.prod(shape) * dtype.itemsize for shape, _, dtype in made) > _LITTLE
+    return sum(math.prod(shape) * dtype.itemsize for shape, _, dtype in made)
+
+
+def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, Phase]:
+    """The phases of a recording on the CPU, with an eye on their memory where that matters and the system tells of it."""
+    most = bytes_made(recording)
+    if sys.platform != "linux" or most <= _LITTLE:
+        return forward, backward
+    heap = KeptHeap(forward, backward if recording.backward else None, most)
+    return heap.forward, heap.backward if recording.backward else backward
 
 
 def new_pages() -> int:

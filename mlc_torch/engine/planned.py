@@ -10,7 +10,7 @@ from torch import fx
 
 from mlc_torch.engine.emit import Send, emit
 from mlc_torch.engine.gear import Gradients, Tensors
-from mlc_torch.engine.kept_heap import KeptHeap, may_give_back
+from mlc_torch.engine.kept_heap import kept
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
@@ -45,11 +45,9 @@ class Planned:
         self._split(self._arranged(simplify(chosen, plan.device)))
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
-        self._forward = self._make_forward(*standing)
-        self._backward = self._make_backward(*standing)
-        if plan.device.type == "cpu" and may_give_back(chosen):
-            kept = KeptHeap(self._forward, self._backward if mode.differentiates else None)
-            self._forward, self._backward = kept.forward, kept.backward
+        self._forward, self._backward = self._make_forward(*standing), self._make_backward(*standing)
+        if plan.device.type == "cpu":
+            self._forward, self._backward = kept(self._forward, self._backward, chosen)
         if not (mode.differentiates or self._draws or self._lent or self._written or constants):
             self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
 

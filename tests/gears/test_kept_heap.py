@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from mlc_torch.engine import kept_heap
-from mlc_torch.engine.kept_heap import KeptHeap, heap, hold
+from mlc_torch.engine.kept_heap import KeptHeap, heap, hold, kept
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux alone")
 PAGES = 1000
+MOST = 1 << 40
 
 
 class System:
@@ -51,17 +53,24 @@ def size_of(pages: int) -> int:
 
 
 def test_what_both_phases_got_anew_is_held_but_not_for_ever(system: System) -> None:
-    kept = KeptHeap(system.takes(PAGES), system.takes(2 * PAGES))
+    watched = KeptHeap(system.takes(PAGES), system.takes(2 * PAGES), MOST)
     for _ in range(40):
-        assert kept.forward([1], (2,)) == [1, 2]
-        assert kept.backward([3]) == [3]
-    assert system.sizes == [size_of(3 * PAGES)] * 8
+        assert watched.forward([1], (2,)) == [1, 2]
+        assert watched.backward([3]) == [3]
+    assert system.sizes == [size_of(3 * PAGES)] * 4
+
+
+def test_no_more_is_held_than_a_pass_can_ask_for(system: System) -> None:
+    watched = KeptHeap(system.takes(PAGES), None, 1 << 20)
+    for _ in range(3):
+        watched.forward([])
+    assert system.sizes == [5 << 18]
 
 
 def test_passes_that_keep_their_memory_are_looked_at_now_and_then(system: System) -> None:
-    kept = KeptHeap(system.takes(1), None)
+    watched = KeptHeap(system.takes(1), None, MOST)
     for _ in range(100):
-        kept.forward([])
+        watched.forward([])
     assert system.asked == 2 * 7 and not system.sizes
 
 
@@ -71,28 +80,28 @@ def test_memory_that_goes_later_is_held_then(system: System) -> None:
     def phase(given: list[int]) -> None:
         system.pages += next(pages)
 
-    kept = KeptHeap(phase, None)
+    watched = KeptHeap(phase, None, MOST)
     for _ in range(60):
-        kept.forward([])
+        watched.forward([])
     assert system.sizes == [size_of(PAGES)]
 
 
 def test_where_nothing_can_be_held_nobody_looks_any_more(system: System) -> None:
     system.block = None
-    kept = KeptHeap(system.takes(PAGES), system.takes(0))
+    watched = KeptHeap(system.takes(PAGES), system.takes(0), MOST)
     for _ in range(50):
-        kept.forward([])
-        kept.backward([])
+        watched.forward([])
+        watched.backward([])
     assert len(system.sizes) == 1 and system.asked == 4
 
 
 def test_phases_that_are_called_out_of_turn_are_run(system: System) -> None:
     """A forward pass whose gradient never comes, several in a row."""
-    kept = KeptHeap(system.takes(PAGES), system.takes(2 * PAGES))
+    watched = KeptHeap(system.takes(PAGES), system.takes(2 * PAGES), MOST)
     for number in range(10):
-        assert kept.forward([number]) == [number]
+        assert watched.forward([number]) == [number]
     assert not system.sizes
-    assert kept.backward([1]) == [1]
+    assert watched.backward([1]) == [1]
     assert system.sizes == [size_of(3 * PAGES)]
 
 
@@ -101,10 +110,10 @@ def test_a_pass_that_breaks_off_counts_for_nothing(system: System) -> None:
         system.pages += PAGES
         raise ZeroDivisionError
 
-    kept = KeptHeap(breaks, system.takes(0))
+    watched = KeptHeap(breaks, system.takes(0), MOST)
     for _ in range(10):
         with pytest.raises(ZeroDivisionError):
-            kept.forward([])
+            watched.forward([])
     assert not system.sizes
 
 
@@ -128,6 +137,21 @@ def test_the_heap_is_where_the_system_says(monkeypatch: pytest.MonkeyPatch) -> N
     assert heap() == (0, 0)
     monkeypatch.setattr(kept_heap, "Path", lambda path: Path("/nowhere"))
     assert heap() == (0, 0)
+
+
+@pytest.mark.parametrize(("rows", "differentiates"), [(4, True), (4096, True), (4096, False)])
+def test_only_phases_that_ask_for_much_are_looked_at(rows: int, differentiates: bool) -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    made = graph.call_function(torch.relu, (x,))
+    made.meta["lies"] = (rows, 32), (32, 1), torch.float32
+    recording = SimpleNamespace(graph=graph, backward=[made] if differentiates else [])
+    phases = (lambda given: ["forward"]), (lambda given: ["backward"])
+    forward, backward = kept(*phases, recording)
+    assert (forward is phases[0]) is (rows == 4)
+    assert (backward is phases[1]) is (rows == 4 or not differentiates)
+    for _ in range(4):
+        assert (forward([]), backward([])) == (["forward"], ["backward"])
 
 
 _STEPS = """
