@@ -3,18 +3,30 @@ plain gear, whatever is called in between."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from mlc_torch import MLCDevice, MLCExecutionOptions, MLCTrainingGraph, unwrap
+from mlc_torch import (
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
+    MLCDevice,
+    MLCExecutionOptions,
+    MLCGraph,
+    MLCTrainingGraph,
+    unwrap,
+)
 from mlc_torch.engine import recording
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.mode import Phase
 from mlc_torch.engine.staging import Block
 from mlc_torch.interop import TorchOptimizer
 from mlc_torch.running.state import Variant
+from tests.gears import recordings
 from tests.gears.plans import mlc_device
 from tests.gears.recordings import stand_in
 from tests.gears.training import (
@@ -31,7 +43,7 @@ from tests.gears.training import (
     with_dropout,
     with_dropouts,
 )
-from tests.graph.programs import data, values
+from tests.graph.programs import data, dense, loss, placeholder, values
 from tests.graph.reference_optimizers import SGD, Adam, Settings
 
 
@@ -355,3 +367,77 @@ def test_a_recording_changes_nothing(device):
     assert isinstance(graph._runs.sessions[Variant.whole].prepared, Captured)
     for tensor, old in zip(network.parameters + network.statistics, before, strict=True):
         assert torch.equal(tensor.torch.cpu(), old.cpu())
+
+
+def test_constants_are_read_where_they_were_bound_last(device):
+    """What is no input lies elsewhere each time that it is bound."""
+    programs = []
+    for options in ((), PLAIN):
+        graph, x, t, c = MLCGraph(), *(placeholder(BATCH, size) for size in (5, 3, 3))
+        layer = dense(5, 3)
+        add = MLCArithmeticLayer(operation=MLCArithmeticOperation.add)
+        assert graph.node(add, sources=[graph.node(layer, source=x), c])
+        training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=optimizer())
+        assert training.addInputs({"x": x}, lossLabels={"t": t})
+        programs.append((training, c, layer))
+        assert training.bindAndWriteData({"c": data(values(BATCH, 3))}, forInputs={"c": c}, to=device, synchronous=True)
+        assert training.compile(options=list(options), device=device)
+    for number in range(4):
+        for training, c, _ in programs:
+            shift = {"c": data(values(BATCH, 3, seed=40 + number))}
+            assert training.bindAndWriteData(shift, forInputs={"c": c}, to=device, synchronous=True)
+            given, wanted = values(BATCH, 5, seed=number), values(BATCH, 3, seed=20 + number)
+            assert training.execute(
+                inputsData={"x": data(given)},
+                lossLabelsData={"t": data(wanted)},
+                lossLabelWeightsData=None,
+                batchSize=BATCH,
+            )
+        recorded, plain = (layer.weights.torch.cpu() for *_, layer in programs)
+        torch.testing.assert_close(recorded, plain, rtol=2e-4, atol=2e-5)
+    gear = programs[0][0]._runs.sessions[Variant.whole].gear
+    assert isinstance(gear, Captured) and gear._step is not None and gear._constants
+
+
+def test_a_step_waits_for_copies_out_of_the_program_s_memory(device, monkeypatch):
+    program, waited = Program(perceptron, device), []
+    program.execute()
+    monkeypatch.setattr(Block, "wait_for_inputs", lambda block: waited.append(block))
+    program.execute()
+    assert waited == [program.gear._block]
+
+
+class Ranks:
+    """An exchange with nobody else: what is sent comes back."""
+
+    def __init__(self) -> None:
+        self.sent, self.late = 0, self
+
+    def start_all(self, gradients) -> None:
+        self.sent += 1
+
+    def conclude(self) -> None:
+        pass
+
+    def reduced(self, gradients):
+        return gradients
+
+    def recording(self):
+        return nullcontext()
+
+    def opening(self, values) -> None:
+        pass
+
+    def unless_refused(self, touched, update) -> None:
+        update()
+
+
+def test_phases_of_processes_that_share_a_batch_are_recorded_one_by_one(monkeypatch):
+    """Between the gradient and the update the others' gradients come in."""
+    ranks = Ranks()
+    stand_in(monkeypatch)
+    monkeypatch.setattr(recordings, "Captured", partial(Captured, exchange=ranks))
+    program = Program(perceptron, MLCDevice.cpu())
+    program.execute(3)
+    assert program.gear._step is None and program.gear._backward is not None
+    assert ranks.sent >= 3
