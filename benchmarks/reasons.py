@@ -10,15 +10,13 @@ from benchmarks.workloads import WORKLOADS, Workload
 
 _GATES = "the gates are joined, or compared, in every call, since a program may write into its weights at any time"
 _WEIGHTS = "the weights are laid out in every call, since a program may write into them at any time"
-_JOINED = (
-    "the weights of query, key and value are joined in every call, since a program may write into them at any time"
-)
+_APART = "query, key and value have weights of their own, so that there are three products where by hand there is one"
 KNOWN = {
     "infer LSTM 1x100": _GATES,
     "infer LSTM 32x50": _GATES,
     "infer convolutions 64": _WEIGHTS,
     "infer ResNet-20 1": _WEIGHTS,
-    "infer transformer 1": _JOINED,
+    "infer transformer 1": _APART,
 }
 """Of single workloads."""
 _MUCH, _LITTLE = 1 << 20, 2e-3

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ _MOST = 512 << 20
 """Bytes. More is left to itself: blocks are asked for one by one, and of each a page is touched."""
 _FIRST, _APART, _HELD = 3, 16, 4
 """Which pass is looked at first, since the library learns from those before; how far apart the others are that are looked at, as
-long as all is well; how often more is held."""
+long as all is well; how often in a row more is held."""
 
 
 class KeptHeap:
@@ -42,8 +43,8 @@ class KeptHeap:
 
     def __init__(self, forward: Phase, backward: Phase | None, most: int) -> None:
         self._forward, self._backward, self._most = forward, backward, most
-        self._held: list[torch.Tensor] = []
-        self._pages = 0
+        self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
+        self._pages = self._tries = self._worst = 0
         self._until: float = _FIRST
         """How many passes from now one is looked at."""
 
@@ -72,15 +73,19 @@ class KeptHeap:
         """A pass that was looked at is over."""
         size = self._pages * resource.getpagesize()
         if size <= _LITTLE:
-            self._until = _APART
+            self._until, self._tries, self._worst = _APART, 0, 0
             return
         size = min(size, self._most)  # other threads of the program may have got pages, too
-        block = hold(size + size // 4) if len(self._held) < _HELD else None
-        if block is None:
-            self._until = math.inf
+        self._worst = max(size, self._worst)
+        self._tries += 1
+        block = hold(size + size // 4) if self._tries <= _HELD else None
+        if block is not None:
+            self._held.append(block)
+            self._until = 2  # the next one still gets what is held for the first time
             return
-        self._held.append(block)
-        self._until = 2  # the next one still gets what is held for the first time
+        self._until = math.inf
+        if size > self._worst // 2:
+            self._held.clear()  # what it gets anew is nothing that can be held: no heap's, or another part of the program's
 
 
 def bytes_made(recording: Recording) -> int:

@@ -67,6 +67,25 @@ def test_no_more_is_held_than_a_pass_can_ask_for(system: System) -> None:
     assert system.sizes == [5 << 18]
 
 
+@pytest.mark.parametrize(("rest", "held"), [(PAGES, 0), (PAGES // 4, 4)])
+def test_what_was_held_in_vain_is_let_go(system: System, rest: int, held: int) -> None:
+    pages = iter([0, 0, PAGES])
+    watched = KeptHeap(lambda given: setattr(system, "pages", system.pages + next(pages, rest)), None, MOST)
+    for _ in range(40):
+        watched.forward([])
+    assert len(system.sizes) == 4 and len(watched._held) == held
+
+
+def test_few_blocks_are_held_however_often_memory_goes(system: System) -> None:
+    numbers = iter(range(1, 2000))
+    watched = KeptHeap(
+        lambda given: setattr(system, "pages", system.pages + PAGES * (next(numbers) % 18 == 3)), None, MOST
+    )
+    for _ in range(1000):
+        watched.forward([])
+    assert len(system.sizes) > 20 and len(watched._held) == 4
+
+
 def test_passes_that_keep_their_memory_are_looked_at_now_and_then(system: System) -> None:
     watched = KeptHeap(system.takes(1), None, MOST)
     for _ in range(100):
@@ -164,19 +183,22 @@ begin, end = heap()
 if not begin <= torch.empty(1 << 16, dtype=torch.uint8).data_ptr() < end:
     print("elsewhere")
 else:
-    network = MLCompute(WORKLOADS["{name}"], torch.device("cpu"))
-    network.run(24)
-    before = new_pages()
-    network.run(8)
-    print((new_pages() - before) / 8)
+    network, found = MLCompute(WORKLOADS["{name}"], torch.device("cpu")), []
+    for _ in range(12):
+        before = new_pages()
+        network.run(8)
+        found.append((new_pages() - before) / 8)
+    print(*found)
 """
 
 
-@pytest.mark.parametrize("name", ["LeNet", "transformer", "train perceptron 256"])
+@pytest.mark.parametrize("name", ["LeNet", "transformer"])
 def test_steps_get_no_pages_anew(name: str) -> None:
+    """Pages a step, of 8 steps at a time: what is found missing by one of them is there for those that follow."""
     found = subprocess.run(
         [sys.executable, "-c", _STEPS.format(name=name)], capture_output=True, text=True, timeout=300, check=True
     ).stdout.strip()
     if found == "elsewhere":
         pytest.skip("torch's memory is not in the C library's heap")
-    assert float(found) < 64
+    later = sorted(map(float, found.split()[3:]))
+    assert later[len(later) // 2] < 64, found
