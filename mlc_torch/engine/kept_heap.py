@@ -2,9 +2,10 @@
 
 A training step frees nearly all that it has asked for. What lies at the end of the C library's heap then goes back to the
 system, and the next step gets it anew, page by page, each filled with zeros. A small block that is left standing behind it
-keeps it where it is; the block itself is never written to. (x86 under KVM, glibc 2.39, a page 2 to 3 µs; milliseconds a step with
-and without, two threads: a transformer block with 1,643 pages 16.2 and 11.9, eight threads 8.0 and 5.4; LeNet with 1,556 12.1
-and 10.5. Other libraries that hand out memory, such as the mimalloc inside of torch's builds for ARM, have rules of their own.)
+keeps it where it is; nobody uses the block itself. (x86 under KVM, glibc 2.39, a page takes 2 to 3 µs; milliseconds a step that
+gets its memory anew, and that finds it, two threads: a transformer block with 1,643 pages 16.2 and 11.9, eight threads 8.0 and
+5.4; LeNet with 1,556 12.1 and 8.5. Other libraries that hand out memory, such as the mimalloc inside of torch's builds for ARM,
+have rules of their own; so have the heaps of threads other than the first.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.trace import Recording
+from mlc_torch.engine.views import is_view
 
 if sys.platform == "linux":
     import resource
@@ -33,9 +35,11 @@ _LITTLE = 256 << 10
 """Bytes that do not matter, in a pass."""
 _MOST = 512 << 20
 """Bytes. More is left to itself: blocks are asked for one by one, and of each a page is touched."""
-_FIRST, _APART, _HELD = 3, 16, 4
+_FIRST, _APART, _SELDOM = 3, 16, 1024
 """Which pass is looked at first, since the library learns from those before; how far apart the others are that are looked at, as
-long as all is well; how often in a row more is held."""
+long as all is well; and where it was in vain."""
+_HELD = 4
+"""How many blocks are held, and how often in a row another one is tried, behind those before."""
 
 
 class KeptHeap:
@@ -45,23 +49,27 @@ class KeptHeap:
         self._forward, self._backward, self._most = forward, backward, most
         self._held: deque[torch.Tensor] = deque(maxlen=_HELD)
         self._pages = self._tries = self._worst = 0
-        self._until: float = _FIRST
+        self._until = _FIRST
         """How many passes from now one is looked at."""
+        self._looks = False
+        """Whether one is being looked at."""
 
     def forward(self, *given: Any) -> Any:
+        if self._looks:  # and its gradient never came
+            self._look()
         self._until -= 1
         if self._until > 0:
             return self._forward(*given)
         before = new_pages()
         made = self._forward(*given)
-        self._pages = new_pages() - before
+        self._pages, self._looks = new_pages() - before, True
         if self._backward is None:
             self._look()
         return made
 
     def backward(self, *given: Any) -> Any:
         assert self._backward is not None
-        if self._until > 0:
+        if not self._looks:
             return self._backward(*given)
         before = new_pages()
         made = self._backward(*given)
@@ -71,6 +79,7 @@ class KeptHeap:
 
     def _look(self) -> None:
         """A pass that was looked at is over."""
+        self._looks = False
         size = self._pages * resource.getpagesize()
         if size <= _LITTLE:
             self._until, self._tries, self._worst = _APART, 0, 0
@@ -83,14 +92,16 @@ class KeptHeap:
             self._held.append(block)
             self._until = 2  # the next one still gets what is held for the first time
             return
-        self._until = math.inf
         if size > self._worst // 2:
             self._held.clear()  # what it gets anew is nothing that can be held: no heap's, or another part of the program's
+        self._until, self._tries, self._worst = _SELDOM, 0, 0
 
 
 def bytes_made(recording: Recording) -> int:
-    """How much memory a pass asks for at most."""
-    made = [n.meta["lies"] for n in recording.graph.nodes if n.op == "call_function" and "lies" in n.meta]
+    """How much memory the results of a pass take; what kernels have for themselves is not told."""
+    made = [
+        n.meta["lies"] for n in recording.graph.nodes if n.op == "call_function" and "lies" in n.meta and not is_view(n)
+    ]
     return sum(math.prod(shape) * dtype.itemsize for shape, _, dtype in made)
 
 
@@ -99,7 +110,7 @@ def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, 
     most = bytes_made(recording)
     if sys.platform != "linux" or most <= _LITTLE:
         return forward, backward
-    heap = KeptHeap(forward, backward if recording.backward else None, most)
+    heap = KeptHeap(forward, backward if recording.backward else None, 2 * most)  # for what kernels have for themselves
     return heap.forward, heap.backward if recording.backward else backward
 
 
@@ -116,7 +127,7 @@ def hold(size: int) -> torch.Tensor | None:
     begin, end = heap()
     blocks: list[torch.Tensor] = []
     piece, behind = 0, -1
-    while piece < size:
+    while piece < size <= _MOST:
         try:
             block = torch.empty(_BLOCK, dtype=torch.uint8, device="cpu")
         except RuntimeError:  # a limit of the process
@@ -127,17 +138,17 @@ def hold(size: int) -> torch.Tensor | None:
         piece = piece + _BLOCK if 0 <= at - behind < _GAP else _BLOCK
         behind = at + _BLOCK
         blocks.append(block)
-    return blocks[-1]
+    return blocks[-1] if blocks else None
 
 
 def heap() -> tuple[int, int]:
     """Where the C library's heap lies; nowhere if it has none, or the system does not tell."""
     try:
-        places = Path("/proc/self/maps").read_text().splitlines()
+        places = Path("/proc/self/maps").read_bytes().splitlines()  # names of files may be anything
     except OSError:
         return 0, 0
     for line in places:
-        if line.endswith("[heap]"):
-            begin, _, end = line.partition(" ")[0].partition("-")
+        if line.endswith(b"[heap]"):
+            begin, _, end = line.partition(b" ")[0].partition(b"-")
             return int(begin, 16), int(end, 16)
     return 0, 0

@@ -20,7 +20,7 @@ from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
 from mlc_torch.engine.norm_rules import Odd, normalized
-from mlc_torch.engine.product_rules import SUMS_BY_PRODUCT, chosen_product, share_sources, sum_by_product
+from mlc_torch.engine.product_rules import chosen_product, share_sources, sum_of_few_rows, sum_of_many_rows
 from mlc_torch.engine.replacements import (
     Replacement,
     convolution_backward,
@@ -105,7 +105,14 @@ _PACKED = KernelRule(
     "and 18; 1x5 256x256 367, 335, 129 and 170. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
     keeps=True,
 )
-_SUMMED = KernelRule(aten.sum.dim_IntList, sum_by_product, SUMS_BY_PRODUCT)
+_SUMMED = KernelRule(
+    aten.sum.dim_IntList,
+    sum_of_few_rows,
+    "Microseconds by torch's sum and so. Neoverse-N1, torch 2.13, one thread: 4x4 5.9 and 4.8, 32x10 6.2 and 4.5, 32x128 6.7 "
+    "and 6.0, 128x10 7.0 and 5.6, 128x128 9.7 and 9.4; two threads 6.1 and 4.7, 6.5 and 5.0, 7.4 and 5.6, 6.5 and 5.9, 10.4 and "
+    "9.3. x86, AVX-512, torch 2.11, one thread: 4x4 4.2 and 2.9, 32x10 4.3 and 2.9, 32x128 4.5 and 3.2, 64x128 4.7 and 3.3; two "
+    "threads 4.4 and 2.8, 4.6 and 3.0, 4.7 and 3.2, 4.9 and 3.3; eight 2.4 and 1.3, 2.3 and 1.4, 2.5 and 1.5, 2.6 and 1.7.",
+)
 
 _NORMALIZED_BY_ARM = Odd(
     divisor=CHANNELS_AT_ONCE[False],
@@ -134,6 +141,13 @@ KERNELS_WITHOUT_VECTOR_CODE = (
     _JOINED,
     *_normalizes(_NORMALIZED_BY_ARM),
     _SUMMED,
+    KernelRule(
+        aten.sum.dim_IntList,
+        sum_of_many_rows,
+        "One thread, microseconds by torch's sum and so: 1024x384 502 and 133, 1024x512 966 and 176, 4096x128 629 and 173, "
+        "16384x32 232 and 170, 16384x128 2937 and 600, and 1024x128, which is left, 91 and 69; two threads 220 and 122, 340 and "
+        "118, 245 and 117, 246 and 115, 1461 and 366, and 56 and 65. On x86 one product of 1024x512 takes 97, the sum 102.",
+    ),
     KernelRule(aten.addmm.default, chosen_product, "PRODUCTS_BY_ACL"),
     KernelRule(aten.mm.default, chosen_product, "PRODUCTS_BY_ACL"),
     KernelRule(

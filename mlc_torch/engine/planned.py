@@ -42,12 +42,13 @@ class Planned:
         recording = record(plan, feeds, constants, injected, mode)
         is_declared = [f.shape for f in feeds] == [c.shape for c in plan.cells[: plan.fed_count]]
         chosen = choose_kernels(recording, plan.device, is_declared)
-        self._split(self._arranged(simplify(chosen, plan.device)))
+        arranged = self._arranged(simplify(chosen, plan.device))
+        self._split(arranged)
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
         self._forward, self._backward = self._make_forward(*standing), self._make_backward(*standing)
         if plan.device.type == "cpu":
-            self._forward, self._backward = kept(self._forward, self._backward, chosen)
+            self._forward, self._backward = kept(self._forward, self._backward, arranged)
         if not (mode.differentiates or self._draws or self._lent or self._written or constants):
             self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
 

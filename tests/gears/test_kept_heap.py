@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
 
 from mlc_torch.engine import kept_heap
 from mlc_torch.engine.kept_heap import KeptHeap, heap, hold, kept
+from tests.graph.programs import regression
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux alone")
 PAGES = 1000
@@ -105,23 +108,32 @@ def test_memory_that_goes_later_is_held_then(system: System) -> None:
     assert system.sizes == [size_of(PAGES)]
 
 
-def test_where_nothing_can_be_held_nobody_looks_any_more(system: System) -> None:
+def test_where_nothing_can_be_held_looks_are_rare(system: System) -> None:
     system.block = None
     watched = KeptHeap(system.takes(PAGES), system.takes(0), MOST)
-    for _ in range(50):
+    for _ in range(1024 + 4):
         watched.forward([])
         watched.backward([])
-    assert len(system.sizes) == 1 and system.asked == 4
+    assert len(system.sizes) == 2 and system.asked == 8
 
 
-def test_phases_that_are_called_out_of_turn_are_run(system: System) -> None:
-    """A forward pass whose gradient never comes, several in a row."""
+def test_passes_without_gradients_are_passes_too(system: System) -> None:
+    """A training graph that only runs forward, and one whose program changes its mind."""
     watched = KeptHeap(system.takes(PAGES), system.takes(2 * PAGES), MOST)
-    for number in range(10):
+    for number in range(4):
         assert watched.forward([number]) == [number]
-    assert not system.sizes
+    assert system.sizes == [size_of(PAGES)]
     assert watched.backward([1]) == [1]
-    assert system.sizes == [size_of(3 * PAGES)]
+    watched.forward([])
+    watched.backward([])
+    assert system.sizes == [size_of(PAGES), size_of(3 * PAGES)]
+
+
+def test_forward_passes_alone_are_looked_at_now_and_then(system: System) -> None:
+    watched = KeptHeap(system.takes(1), system.takes(1), MOST)
+    for _ in range(100):
+        watched.forward([])
+    assert system.asked == 2 * 7
 
 
 def test_a_pass_that_breaks_off_counts_for_nothing(system: System) -> None:
@@ -136,23 +148,80 @@ def test_a_pass_that_breaks_off_counts_for_nothing(system: System) -> None:
     assert not system.sizes
 
 
+BLOCK, HEAP = 64 << 10, 1 << 30
+
+
+class Place(NamedTuple):
+    """A block by where it lies."""
+
+    at: int
+
+    def data_ptr(self) -> int:
+        return self.at
+
+
+def lay(monkeypatch: pytest.MonkeyPatch, places: Iterable[int]) -> list[dict]:
+    """Let torch hand out blocks at these places, one after the other; gives how it was asked."""
+    left, asked = iter(places), []
+
+    def empty(size: int, **how: object) -> Place:
+        assert size == BLOCK
+        asked.append(how)
+        return Place(next(left))
+
+    monkeypatch.setattr(kept_heap, "heap", lambda: (HEAP, HEAP + BLOCK))
+    monkeypatch.setattr(kept_heap.torch, "empty", empty)
+    return asked
+
+
+def test_the_block_that_is_held_is_the_last_of_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heap grows meanwhile; a few bytes between blocks are the library's own."""
+    asked = lay(monkeypatch, (HEAP + 128 + n * (BLOCK + 80) for n in range(1000)))
+    assert hold(10 * BLOCK) == Place(HEAP + 128 + 9 * (BLOCK + 80))
+    assert asked == [{"dtype": torch.uint8, "device": "cpu"}] * 10
+
+
+@pytest.mark.parametrize("between", [4 * BLOCK, 5000, -9 * BLOCK, -1])
+def test_a_piece_has_no_gaps(monkeypatch: pytest.MonkeyPatch, between: int) -> None:
+    holes = [HEAP + n * BLOCK for n in range(9)]
+    behind = [holes[-1] + BLOCK + between + n * BLOCK for n in range(100)]
+    lay(monkeypatch, [*holes, *behind])
+    assert hold(10 * BLOCK) == Place(behind[9])
+
+
 def test_only_the_heap_of_the_c_library_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    for begin in (HEAP - 1, HEAP + BLOCK):
+        lay(monkeypatch, (begin + n * BLOCK for n in range(1000)))
+        assert hold(1 << 20) is None
+    monkeypatch.undo()
     monkeypatch.setattr(kept_heap, "heap", lambda: (0, 0))
     assert hold(1 << 20) is None
 
 
-def test_a_block_stands_behind_a_piece_or_there_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_not_tried_and_what_cannot_be_had_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = lay(monkeypatch, (HEAP + n * 3 * BLOCK for n in range(100_000)))
+    assert hold((512 << 20) + 1) is None and not asked
+    assert hold(1 << 20) is None and len(asked) < 10_000, "in pieces"
+
+    def refuse(*size: int, **how: object) -> Place:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(kept_heap.torch, "empty", refuse)
+    assert hold(1 << 20) is None
+
+
+def test_a_default_device_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_heap, "heap", lambda: (0, 1 << 64))
-    block = hold(1 << 20)
-    assert block is not None and block.nbytes < 128 << 10
-    assert hold(1 << 40) is None
+    with torch.device("meta"):
+        block = hold(1 << 18)
+    assert block is not None and block.device.type == "cpu"
 
 
 def test_the_heap_is_where_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    maps = "1000-2000 r-xp 0 00:00 0 /bin/python\n5000-9a00 rw-p 00000000 00:00 0          [heap]\nf000-ff00 rw-p 0 00:00 0\n"
-    monkeypatch.setattr(kept_heap.Path, "read_text", lambda self: maps)
+    maps = b"1000-2000 r-xp 0 00:00 0 /J\xfcrgen/python\n5000-9a00 rw-p 00000000 00:00 0      [heap]\nf000-ff00 rw-p 0 00:00 0\n"
+    monkeypatch.setattr(kept_heap.Path, "read_bytes", lambda self: maps)
     assert heap() == (0x5000, 0x9A00)
-    monkeypatch.setattr(kept_heap.Path, "read_text", lambda self: "f000-ff00 rw-p 0 00:00 0\n")
+    monkeypatch.setattr(kept_heap.Path, "read_bytes", lambda self: b"f000-ff00 rw-p 0 00:00 0\n")
     assert heap() == (0, 0)
     monkeypatch.setattr(kept_heap, "Path", lambda path: Path("/nowhere"))
     assert heap() == (0, 0)
@@ -171,6 +240,13 @@ def test_only_phases_that_ask_for_much_are_looked_at(rows: int, differentiates: 
     assert (backward is phases[1]) is (rows == 4 or not differentiates)
     for _ in range(4):
         assert (forward([]), backward([])) == (["forward"], ["backward"])
+
+
+def test_a_gear_on_the_cpu_looks_at_its_memory() -> None:
+    program = regression(batch=500, widths=(60, 100, 30))
+    assert program.compile() and program.execute()
+    (gear,) = [g for s in program.training._facts().sessions for g in s.gears()]
+    assert gear._forward.__self__ is gear._backward.__self__ and isinstance(gear._forward.__self__, KeptHeap)
 
 
 _STEPS = """
