@@ -44,6 +44,7 @@ def simplify(recording: Recording, device: torch.device) -> Recording:
                 recording.graph.erase_node(stands_for)
         if node not in replaced:
             _narrow(node)
+            _reduce_briefly(node)
             work_in_place(node)
     forward = numbers_as_tensors(_with_biases_as_rows(recording.forward, parameters), constants, device)
     backward = numbers_as_tensors(recording.backward, constants, device)
@@ -187,6 +188,25 @@ def _narrow(node: fx.Node) -> None:
     length = node.meta["lies"][0][dimension]
     if start >= 0 and length > 0:
         node.target, node.args = aten.narrow.default, (source, dimension, start, length)
+
+
+_REDUCTIONS = (aten.sum.dim_IntList, aten.mean.dim)
+
+
+def _reduce_briefly(node: fx.Node) -> None:
+    """A sum over one dimension by its number, and without the type that it has anyway, both of which torch would have to read.
+
+    (32x16 elements on a Neoverse-N1: 6.9 and 5.5 µs.)
+    """
+    if node.target not in _REDUCTIONS:
+        return
+    given: Any = node.args
+    source, dimensions, *rest = given
+    dtype = source.meta["lies"][2] if "lies" in source.meta else None
+    if node.kwargs == {"dtype": dtype} and dtype is not None and dtype.is_floating_point:  # others would become 64 bits
+        node.kwargs = {}
+    if isinstance(dimensions, (list, tuple)) and len(dimensions) == 1:
+        node.args = (source, dimensions[0], *rest)
 
 
 def _shorter(node: fx.Node) -> fx.Node | None:

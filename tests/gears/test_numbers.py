@@ -28,6 +28,14 @@ def plan_of(compute, dtype=MLCDataType.float32):
     return make_plan([Node(layer, (source,), results)], [source], MLCDevice.cpu(), request)
 
 
+def plan_of_numbers(compute):
+    """Of whole ones, which have no gradient."""
+    layer = TorchLayer(Formula(compute))
+    source = unwrap(MLCTensor(shape=[3, 5], dataType=MLCDataType.int32))._cell
+    results = infer(layer, [source])
+    return make_plan([Node(layer, (source,), results)], [source], MLCDevice.cpu(), PlanRequest(readable=list(results)))
+
+
 def written_between(x):
     h = x + x
     y = h * 2
@@ -43,6 +51,10 @@ def part_written_between(x):
 
 
 FORMULAS = {
+    "a sum that says its type": lambda x: torch.tanh(x).sum((1,), keepdim=True, dtype=x.dtype) + x,
+    "a sum in another type": lambda x: torch.tanh(x).sum((0,), dtype=torch.float64).float() + x,
+    "a mean that says its type": lambda x: torch.tanh(x).mean((-1,), keepdim=True, dtype=x.dtype) * x,
+    "a mean over both": lambda x: torch.tanh(x).mean((0, 1), keepdim=True, dtype=x.dtype) * x,
     "what is scaled is written over": written_between,
     "a part of it is": part_written_between,
     "a scale that the type does not hold": lambda x: torch.sigmoid(x * 1e39 + 1),
@@ -85,6 +97,20 @@ def test_a_view_of_the_same_shape_is_no_operation():
         n for n in recorded(lambda x: torch.tanh(x.view(3, 5)).view(5, 3)).forward if n.target is aten.view.default
     ]
     assert [n.args[1] for n in views] == [[5, 3]]
+
+
+def test_a_sum_over_one_dimension_is_said_briefly():
+    (total,) = recorded(lambda x: x.sum((1,), keepdim=True, dtype=x.dtype)).forward
+    assert (total.target, total.args[1:], total.kwargs) == (aten.sum.dim_IntList, (1, True), {})
+    total, _ = recorded(lambda x: x.sum((0, 1), keepdim=True, dtype=torch.float64).float()).forward
+    assert (total.args[1:], total.kwargs) == (([0, 1], True), {"dtype": torch.float64})
+
+
+def test_whole_numbers_keep_their_type_in_a_sum():
+    given = torch.arange(15, dtype=torch.int32).view(3, 5)
+    plan = plan_of_numbers(lambda x: x.sum((1,), keepdim=True, dtype=x.dtype))
+    (total,) = Planned(plan, [given], (), (), Mode.infer).forward([given], ())
+    assert total.dtype == torch.int32 and total.flatten().tolist() == [10, 35, 60]
 
 
 def test_a_number_is_made_once():
