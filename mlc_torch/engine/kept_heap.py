@@ -110,8 +110,8 @@ def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, 
     most = bytes_made(recording)
     if sys.platform != "linux" or most <= _LITTLE:
         return forward, backward
-    heap = KeptHeap(forward, backward if recording.backward else None, 2 * most)  # for what kernels have for themselves
-    return heap.forward, heap.backward if recording.backward else backward
+    looking = KeptHeap(forward, backward if recording.backward else None, 2 * most)  # for what kernels have for themselves
+    return looking.forward, looking.backward if recording.backward else backward
 
 
 def new_pages() -> int:
