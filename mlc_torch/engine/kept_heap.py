@@ -110,10 +110,9 @@ def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, 
     most = bytes_made(recording)
     if sys.platform != "linux" or most <= _LITTLE:
         return forward, backward
-    looking = KeptHeap(
-        forward, backward if recording.backward else None, 2 * most
-    )  # for what kernels have for themselves
-    return looking.forward, looking.backward if recording.backward else backward
+    differentiates = bool(recording.backward)
+    looking = KeptHeap(forward, backward if differentiates else None, 2 * most)  # twice: kernels have memory of their own
+    return looking.forward, looking.backward if differentiates else backward
 
 
 def new_pages() -> int:
