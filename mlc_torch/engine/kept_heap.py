@@ -111,7 +111,8 @@ def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, 
     if sys.platform != "linux" or most <= _LITTLE:
         return forward, backward
     differentiates = bool(recording.backward)
-    looking = KeptHeap(forward, backward if differentiates else None, 2 * most)  # twice: kernels have memory of their own
+    room = 2 * most  # kernels have memory of their own
+    looking = KeptHeap(forward, backward if differentiates else None, room)
     return looking.forward, looking.backward if differentiates else backward
 
 
