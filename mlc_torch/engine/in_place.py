@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -21,7 +20,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
-from mlc_torch.engine.views import is_view, may_write
+from mlc_torch.engine.views import bytes_of, is_view, may_write
 
 aten = torch.ops.aten
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
@@ -95,11 +94,6 @@ _LITTLE_GRADIENT = 64 << 10
 Neoverse-N1 and 10.7 in place, 1 MiB 134 and 119."""
 
 
-def _size(node: fx.Node) -> int:
-    shape, _, dtype = node.meta["lies"]
-    return math.prod(shape) * dtype.itemsize
-
-
 def _activate_in_place(node: fx.Node) -> None:
     """An activation, or its gradient, in the memory of what it is given first, where nobody needs that any more.
 
@@ -108,7 +102,7 @@ def _activate_in_place(node: fx.Node) -> None:
     given: Any = node.args
     if node.target in _IN_PLACE and _is_to_spare(given[0], node):
         node.target = _IN_PLACE[node.target]
-    elif node.target in _GRADIENT_IN_PLACE and _size(node) > _LITTLE_GRADIENT and _is_to_spare(given[0], node):
+    elif node.target in _GRADIENT_IN_PLACE and bytes_of(node) > _LITTLE_GRADIENT and _is_to_spare(given[0], node):
         node.target, node.kwargs = _GRADIENT_IN_PLACE[node.target], {**node.kwargs, "grad_input": given[0]}
 
 

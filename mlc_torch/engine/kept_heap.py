@@ -10,7 +10,6 @@ have rules of their own; so have the heaps of threads other than the first.)
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.trace import Recording
-from mlc_torch.engine.views import is_view
+from mlc_torch.engine.views import bytes_of, is_view
 
 if sys.platform == "linux":
     import resource
@@ -99,10 +98,8 @@ class KeptHeap:
 
 def bytes_made(recording: Recording) -> int:
     """How much memory the results of a pass take; what kernels have for themselves is not told."""
-    made = [
-        n.meta["lies"] for n in recording.graph.nodes if n.op == "call_function" and "lies" in n.meta and not is_view(n)
-    ]
-    return sum(math.prod(shape) * dtype.itemsize for shape, _, dtype in made)
+    made = [n for n in recording.graph.nodes if n.op == "call_function" and "lies" in n.meta and not is_view(n)]
+    return sum(map(bytes_of, made))
 
 
 def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, Phase]:

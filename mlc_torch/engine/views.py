@@ -1,7 +1,8 @@
-"""Which recorded operations look at memory that is there already, and which may write into it."""
+"""Which recorded operations look at memory that is there already, which may write into it, and how much a result takes."""
 
 from __future__ import annotations
 
+import math
 import operator
 
 import torch
@@ -24,6 +25,12 @@ def is_view(node: fx.Node) -> bool:
     if node.target is operator.getitem:
         return is_view(node.all_input_nodes[0])
     return bool(getattr(node.target, "is_view", False)) or node.target in UNSAFE
+
+
+def bytes_of(node: fx.Node) -> int:
+    """How much memory a recorded value takes."""
+    shape, _, dtype = node.meta["lies"]
+    return math.prod(shape) * dtype.itemsize
 
 
 def may_write(node: fx.Node) -> bool:

@@ -20,20 +20,13 @@ aten = torch.ops.aten
 CPU = torch.device("cpu")
 
 
-def plan_of(compute, dtype=MLCDataType.float32):
+def plan_of(compute, dtype=MLCDataType.float32, differentiates=True):
     layer = TorchLayer(Formula(compute))
     source = unwrap(MLCTensor(shape=[3, 5], dataType=dtype))._cell
     results = infer(layer, [source])
-    request = PlanRequest(readable=list(results), losses=list(results), wanted=[source])
+    more = {"losses": list(results), "wanted": [source]} if differentiates else {}
+    request = PlanRequest(readable=list(results), **more)
     return make_plan([Node(layer, (source,), results)], [source], MLCDevice.cpu(), request)
-
-
-def plan_of_numbers(compute):
-    """Of whole ones, which have no gradient."""
-    layer = TorchLayer(Formula(compute))
-    source = unwrap(MLCTensor(shape=[3, 5], dataType=MLCDataType.int32))._cell
-    results = infer(layer, [source])
-    return make_plan([Node(layer, (source,), results)], [source], MLCDevice.cpu(), PlanRequest(readable=list(results)))
 
 
 def written_between(x):
@@ -108,7 +101,7 @@ def test_a_sum_over_one_dimension_is_said_briefly():
 
 def test_whole_numbers_keep_their_type_in_a_sum():
     given = torch.arange(15, dtype=torch.int32).view(3, 5)
-    plan = plan_of_numbers(lambda x: x.sum((1,), keepdim=True, dtype=x.dtype))
+    plan = plan_of(lambda x: x.sum((1,), keepdim=True, dtype=x.dtype), MLCDataType.int32, differentiates=False)
     (total,) = Planned(plan, [given], (), (), Mode.infer).forward([given], ())
     assert total.dtype == torch.int32 and total.flatten().tolist() == [10, 35, 60]
 

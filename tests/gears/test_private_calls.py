@@ -16,9 +16,11 @@ def test_training_without_it_gives_the_same(name, graph, monkeypatch):
     assert torch_private.available[name], "this torch does not have it, so the comparison would compare nothing"
     monkeypatch.setitem(torch_private.available, name, False)
     without = train(graph, steps=4)
-    # Adam divides a gradient by its own size: the last bits of a small one are a part of the rate, which is 0.05.
+    # Adam divides a gradient by its own size: the last bits of a small one are a part of the rate, which is 0.05. Where another
+    # formula makes the update, they differ.
+    atol = 5e-6 if name == "fused_adam" else 1e-6
     for a, b in zip(with_it, without, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=5e-6)
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=atol)
 
 
 @pytest.mark.parametrize("fused", [True, False])
