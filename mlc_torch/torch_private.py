@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ available: dict[str, bool] = {
     "inductor": True,
     "own_conv": hasattr(torch.ops.aten, "_slow_conv2d_backward"),
     "library_lstm": hasattr(torch, "mkldnn_rnn_layer") and hasattr(torch.ops.aten, "mkldnn_rnn_layer_backward"),
+    "cudnn_lstm": hasattr(torch, "_cudnn_rnn") and hasattr(torch.ops.aten, "_cudnn_rnn_backward"),
     "activated_product": hasattr(torch.ops.aten, "_addmm_activation"),
     "packed_lstm": hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight"),
     "script": hasattr(torch.jit, "CompilationUnit"),
@@ -389,7 +391,7 @@ def has_library_lstm() -> bool:
 
 
 _LSTM = 2
-"""The number of the LSTM among oneDNN's recurrent networks."""
+"""The number of the LSTM among the recurrent networks of oneDNN and of cuDNN."""
 
 
 def library_lstm(
@@ -451,3 +453,53 @@ def library_lstm_backward(
         x, wi, wh, b, second_b, h0, c0, outputs, h, c, grad_outputs, grad_h, grad_c,
         reverse, _LSTM, h0.shape[1], 1, True, True, False, [], False, kept,
     )  # fmt: skip
+
+
+def lstm_views(memory: torch.Tensor, inputs: int, states: Sequence[int], directions: int) -> Tensors:
+    """An LSTM's weights in one piece of memory, the matrices of all layers and then the biases, as torch lists them."""
+    places, _, hidden = states
+    widths = [inputs if place < directions else directions * hidden for place in range(places)]
+    matrices = [shape for width in widths for shape in ((4 * hidden, width), (4 * hidden, hidden))]
+    shapes: list[tuple[int, ...]] = [*matrices, *[(4 * hidden,)] * 2 * places]
+    parts = memory.split([math.prod(shape) for shape in shapes])
+    views = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    count = 2 * places
+    return [view for n in range(0, count, 2) for view in (*views[n : n + 2], *views[count + n : count + n + 2])]
+
+
+def cudnn_lstm(
+    x: torch.Tensor, memory: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, directions: int, keeps: bool
+) -> tuple[torch.Tensor, ...]:
+    """A stack of LSTM layers by cuDNN: outputs, h, c, and what the gradient needs, if it ``keeps`` that."""
+    weights, layers = lstm_views(memory, x.shape[2], h0.shape, directions), len(h0) // directions
+    # torch.lstm would find out by itself that they are one piece, but through their storage, where no recording follows.
+    return torch._cudnn_rnn(
+        x, weights, 4, memory, h0, c0, _LSTM, h0.shape[2], 0, layers, False, 0.0, keeps, directions == 2, [], None
+    )[:4]
+
+
+def cudnn_lstm_backward(
+    x: torch.Tensor,
+    memory: torch.Tensor,
+    h0: torch.Tensor,
+    c0: torch.Tensor,
+    directions: int,
+    outputs: torch.Tensor,
+    kept: torch.Tensor,
+    grad_outputs: torch.Tensor,
+    grad_h: torch.Tensor,
+    grad_c: torch.Tensor,
+) -> tuple[torch.Tensor, ...]:
+    """The gradients of x, the weights' memory, h0 and c0 from those of outputs, h and c."""
+    weights, layers = lstm_views(memory, x.shape[2], h0.shape, directions), len(h0) // directions
+    by_x, by_h, by_c, by_weights = torch.ops.aten._cudnn_rnn_backward(
+        x, weights, 4, memory, h0, c0, outputs, grad_outputs, grad_h, grad_c, _LSTM, h0.shape[2], 0, layers, False, 0.0,
+        True, directions == 2, [], None, kept, [True, True, True, True],
+    )  # fmt: skip
+    at, zero = by_weights[0].data_ptr(), memory.data_ptr()
+    if all(g.data_ptr() - at == w.data_ptr() - zero for g, w in zip(by_weights, weights, strict=True)):
+        whole = by_weights[0].as_strided(memory.shape, (1,))  # one piece of memory, too
+    else:
+        in_order = sorted(zip(weights, by_weights, strict=True), key=lambda pair: pair[0].data_ptr())
+        whole = torch.cat([gradient.flatten() for _, gradient in in_order])
+    return by_x, whole, by_h, by_c

@@ -1,8 +1,9 @@
-"""Which kernels compute what on the CPU, by processor and threads.
+"""Which kernels compute what, by processor and threads.
 
 Rules are fixed and never timed at run time: the same program gives the same numbers. They ask what torch was built for
 (vector code, the Arm Compute Library), the shapes, and how many threads there are when a graph is compiled. Each says how
-it is known. How images are laid out for these kernels is in ``layouts.py``, what multiplies in ``product_rules.py``.
+it is known. How images are laid out for these kernels is in ``layouts.py``, what multiplies in ``product_rules.py``, what is
+known of a GPU in ``cuda_rules.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.cuda_rules import BIAS_APART, PIXELS, bias_apart, bias_by_itself, is_measured
 from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
@@ -222,23 +224,37 @@ KERNELS_WITH_AVX512 = (
 """x86, where it was measured."""
 
 
+KERNELS_ON_A_GPU = (
+    KernelRule(aten.addmm.default, bias_apart, BIAS_APART),
+    KernelRule(aten.convolution_backward.default, bias_by_itself, PIXELS),
+)
+"""The one that it was measured on."""
+
+
 @functools.cache
 def has_avx512() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
+def _rules_for(device: torch.device) -> tuple[KernelRule, ...]:
+    if device.type != "cpu":
+        return KERNELS_ON_A_GPU if is_measured(device) else ()
+    if not has_vector_code():
+        return KERNELS_WITHOUT_VECTOR_CODE
+    return KERNELS_WITH_AVX512 if has_avx512() else KERNELS_WITH_VECTOR_CODE
+
+
 def choose_kernels(recording: Recording, device: torch.device, is_declared: bool = True) -> Recording:
     """Point recorded operations to what the first rule that applies names. ``is_declared``: its shapes are the graph's."""
-    if device.type != "cpu":
+    known = _rules_for(device)
+    if not known:
         return recording
-    vectors = has_vector_code()
-    with_vectors = KERNELS_WITH_AVX512 if has_avx512() else KERNELS_WITH_VECTOR_CODE
     rules: dict[Any, list[KernelRule]] = {}
-    for rule in with_vectors if vectors else KERNELS_WITHOUT_VECTOR_CODE:
+    for rule in known:
         if is_declared or not rule.keeps:
             rules.setdefault(rule.operation, []).append(rule)
     for phase in (recording.backward, recording.forward):  # a gradient's rule may change the operation it belongs to
-        if not vectors:
+        if known is KERNELS_WITHOUT_VECTOR_CODE:
             share_sources(phase)
         for node in phase:
             for rule in rules.get(node.target, ()):

@@ -1,8 +1,8 @@
-"""Operations that TorchInductor shall leave to torch's own kernels on the CPU. As operations of ours they pass untouched.
+"""Operations that TorchInductor shall leave to torch's own kernels. As operations of ours they pass untouched.
 
 Some it computes by formulas that lose digits or overflow, and the least of 8-bit numbers wrongly. Without vector code
 (the rule of ``kernels``) it writes tanh and erf out element by element, three times as slow as torch's GELU, and calls
-oneDNN's convolution gradient.
+oneDNN's convolution gradient. All of this is on the CPU; on a GPU it asks for products and biases at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from mlc_torch.engine.cuda_rules import adds_bias_apart, is_measured
 from mlc_torch.engine.gelu import CUBE, TWICE
 from mlc_torch.engine.kernels import is_plain
 from mlc_torch.engine.layouts import has_vector_code
@@ -60,6 +61,11 @@ def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     (rows, depth), columns = x.shape, weight.shape[0]
     multiply = product_of(rows, depth, columns, x.dtype)
     return F.linear(x, weight, bias) if multiply is None else multiply(x, weight.t(), bias)
+
+
+@operation("product_alone(Tensor x, Tensor other) -> Tensor", lambda x, other: x.new_empty(x.shape[0], other.shape[1]))
+def product_alone(x: Tensor, other: Tensor) -> Tensor:
+    return torch.mm(x, other)
 
 
 @operation(
@@ -125,6 +131,8 @@ def decompositions(table: Mapping[Any, Any], device: torch.device) -> Mapping[An
 
 def keep_own_kernels(graph: fx.Graph, device: torch.device) -> None:
     """Put our operations in place of torch's in a traced graph."""
+    if is_measured(device):
+        _add_biases_apart(graph)
     if device.type != "cpu":
         return
     for node in list(graph.nodes):
@@ -134,6 +142,20 @@ def keep_own_kernels(graph: fx.Graph, device: torch.device) -> None:
             _in_32_bits(graph, node)
     if not has_vector_code():
         _keep_faster_kernels(graph)
+
+
+def _add_biases_apart(graph: fx.Graph) -> None:
+    """Products without their bias, where ``cuda_rules`` knows that to be faster: of torch's, Inductor would make one again."""
+    for node in list(graph.nodes):
+        if node.target is not aten.addmm.default or node.kwargs:
+            continue
+        bias, x, other = node.args
+        (rows, depth), (_, columns) = x.meta["val"].shape, other.meta["val"].shape
+        if bias.meta["val"].shape == (columns,) and adds_bias_apart(rows, depth, columns, x.meta["val"].dtype):
+            with graph.inserting_before(node):
+                product = graph.call_function(prims.product_alone.default, (x, other))
+            product.meta["val"] = node.meta["val"]
+            node.target, node.args = aten.add.Tensor, (product, bias)
 
 
 def _in_32_bits(graph: fx.Graph, node: fx.Node) -> None:

@@ -181,10 +181,10 @@ def _summed_rows(node: fx.Node) -> tuple[fx.Node, int, int] | None:
     if len(shape) != 2 or not math.prod(shape) or strides != (shape[1], 1) or dtype != torch.float32:
         return None
     # Of a transposed matrix ``simplify`` would make another product.
-    return (source, *shape) if source.target is not aten.t.default and _multiplies_in_full() else None
+    return (source, *shape) if source.target is not aten.t.default and multiplies_in_full() else None
 
 
-def _multiplies_in_full() -> bool:
+def multiplies_in_full() -> bool:
     """Whether torch's products keep all bits of their factors, as things stand when a graph is compiled."""
     try:
         return torch.get_float32_matmul_precision() == "highest"

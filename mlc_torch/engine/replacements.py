@@ -1,4 +1,4 @@
-"""What runs in place of torch's kernels on the CPU where the rules of ``kernels`` say so: the same numbers to rounding."""
+"""What runs in place of torch's kernels where the rules of ``kernels`` say so: the same numbers to rounding."""
 
 from __future__ import annotations
 
@@ -28,6 +28,15 @@ def product_with_transposed_source(
     """By the transpose of a matrix, with the source laid out by column: BLAS takes both as transposed."""
     source = by_column(x)
     return torch.mm(source, transposed) if bias is None else torch.addmm(bias, source, transposed)
+
+
+def product_then_bias(x: torch.Tensor, other: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.mm(x, other).add_(bias)
+
+
+def bias_gradient(grad: torch.Tensor) -> torch.Tensor:
+    """Of a convolution: the images first, which leaves little to add up."""
+    return grad.sum(0).flatten(1).sum(1)
 
 
 def by_column(x: torch.Tensor) -> torch.Tensor:

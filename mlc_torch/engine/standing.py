@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.replacements import Replacement
-from mlc_torch.engine.views import is_view, may_write
+from mlc_torch.engine.views import is_view, lies_in_order, may_write
 from mlc_torch.torch_private import library_lstm, packed_for_library_lstm
 
 _LITTLE = 128 << 10
@@ -111,17 +110,9 @@ def packed_layer(node: fx.Node) -> Replacement | None:
     if not all(w.target is operator.call and w.args[0].target is Joined for w in (wi, wh)):
         return None
     gates = [list(w.args[0].args) for w in (wi, wh)]
-    if not all(_is_contiguous(*part.meta["lies"][:2]) for parts in gates for part in parts):
+    if not all(lies_in_order(*part.meta["lies"][:2]) for parts in gates for part in parts):
         return None  # its bytes could not be compared with those beside the others
     return _made_once(node, PackedLSTM, (*gates, x.meta["lies"][0], reverse), (x, b, none, h0, c0))
-
-
-def _is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    return all(
-        stride == math.prod(shape[n + 1 :])
-        for n, (size, stride) in enumerate(zip(shape, strides, strict=True))
-        if size > 1
-    )
 
 
 def _made_once(node: fx.Node, kind: type[MadeOnce], of: tuple[Any, ...], called_with: tuple[Any, ...]) -> Replacement:

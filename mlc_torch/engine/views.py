@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 
 import torch
 from torch import fx
@@ -31,6 +32,15 @@ def bytes_of(node: fx.Node) -> int:
     """How much memory a recorded value takes."""
     shape, _, dtype = node.meta["lies"]
     return math.prod(shape) * dtype.itemsize
+
+
+def lies_in_order(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements lie one behind the other, as torch lays them out by itself."""
+    return all(
+        stride == math.prod(shape[n + 1 :])
+        for n, (size, stride) in enumerate(zip(shape, strides, strict=True))
+        if size > 1
+    )
 
 
 def may_write(node: fx.Node) -> bool:

@@ -7,7 +7,7 @@ for the forward one, then all of it for the backward one. One tensor may stand i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -16,8 +16,10 @@ from mlc_torch.descriptors import MLCActivationDescriptor, MLCLSTMDescriptor
 from mlc_torch.enums import MLCActivationType, MLCLSTMResultMode
 from mlc_torch.layers.activation import MLCActivationLayer
 from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, described, element_count, of_type
+from mlc_torch.layers.lstm_cudnn import cudnn_stack, has_cudnn_lstm
+from mlc_torch.layers.lstm_gates import joined
 from mlc_torch.layers.lstm_layout import layout_of
-from mlc_torch.layers.lstm_sequence import Weights, device_lstm, has_own_lstm, joined, lstm_sequence
+from mlc_torch.layers.lstm_sequence import Weights, lstm_sequence
 from mlc_torch.layers.noise import Dropout
 from mlc_torch.layers.sharing import Samples, mixes
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
@@ -48,9 +50,8 @@ def _split(rest: Sequence[Source]) -> tuple[Sequence[Source], Source | None]:
 
 
 def _apart(state: torch.Tensor) -> States:
-    """[layers, directions, batch, hidden] as one matrix for each place; a single one is only looked at."""
-    layers, directions, *shape = state.shape
-    return [state.reshape(shape)] if layers * directions == 1 else list(state.flatten(0, 1).unbind(0))
+    """[layers·directions, batch, hidden] as one matrix for each place; a single one is only looked at."""
+    return [state.squeeze(0)] if len(state) == 1 else list(state.unbind(0))
 
 
 def _together(states: States, layers: int) -> torch.Tensor:
@@ -77,11 +78,16 @@ class LSTM(nn.Module):
     def plain(self) -> bool:
         return self.activations is None and self.peepholeWeights_0 is None
 
-    def joined(self, kind: str, layer: int, direction: int) -> torch.Tensor | None:
-        """The four gates of one layer and direction as one tensor, so that one product serves all of them."""
+    def gates(self, kind: str, layer: int, direction: int) -> list[torch.Tensor] | None:
+        """Those of one layer and direction, if it has such weights."""
         first = (direction * self.shape.layerCount + layer) * _GATES
         gates = [getattr(self, f"{kind}_{first + gate}") for gate in range(_GATES)]
-        return None if gates[0] is None else joined(gates)
+        return None if gates[0] is None else gates
+
+    def joined(self, kind: str, layer: int, direction: int) -> torch.Tensor | None:
+        """The same as one tensor."""
+        gates = self.gates(kind, layer, direction)
+        return None if gates is None else joined(gates)
 
     def weights(self, layer: int, direction: int) -> Weights:
         wi, wh = self.joined("inputWeights", layer, direction), self.joined("hiddenWeights", layer, direction)
@@ -98,7 +104,7 @@ class LSTM(nn.Module):
         states, lengths = _split(rest)
         if lengths is not None:
             lengths = lengths.reshape(-1)[:batch]
-        whole = self.plain and lengths is None and has_own_lstm(x) and not (self.training and len(self.dropouts))
+        whole = self.plain and lengths is None and has_cudnn_lstm(x) and not (self.training and len(self.dropouts))
         given = [state[:, :, :batch] for state in states]
         x, h, c = self.at_once(x, given) if whole else self.one_by_one(x, given, lengths)
         if not d.returnsSequences:
@@ -112,18 +118,19 @@ class LSTM(nn.Module):
     def at_once(self, x: torch.Tensor, states: list[torch.Tensor]) -> tuple[torch.Tensor, States, States]:
         """The whole stack in one call, which runs layers and directions side by side."""
         places = [(layer, direction) for layer in range(self.shape.layerCount) for direction in range(self.directions)]
-        weights = [self.weights(*place) for place in places]
+        kinds = "inputWeights", "hiddenWeights", "biases"
+        weights: list[Any] = [[self.gates(kind, *place) for kind in kinds] for place in places]
         zeros = x.new_zeros(len(places), x.shape[1], self.shape.hiddenSize)
         h0, c0 = [state.flatten(0, 1) for state in states] or (zeros, zeros)
-        x, h, c = device_lstm(x, weights, h0, c0, self.directions)
-        return x, list(h.unbind(0)), list(c.unbind(0))
+        x, h, c = cudnn_stack(x, weights, h0, c0, self.directions)
+        return x, _apart(h), _apart(c)
 
     def one_by_one(
         self, x: torch.Tensor, states: list[torch.Tensor], lengths: torch.Tensor | None
     ) -> tuple[torch.Tensor, States, States]:
         """Layer by layer, direction by direction."""
         zeros = [x.new_zeros(x.shape[1], self.shape.hiddenSize)] * (self.shape.layerCount * self.directions)
-        h0, c0 = [_apart(state) for state in states] or (zeros, zeros)
+        h0, c0 = [_apart(state.flatten(0, 1)) for state in states] or (zeros, zeros)
         hs: list[torch.Tensor] = []
         cs: list[torch.Tensor] = []
         activations = None if self.activations is None else tuple(self.activations)

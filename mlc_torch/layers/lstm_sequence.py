@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from mlc_torch.layers.lstm_cudnn import cudnn_stack, has_cudnn_lstm
 from mlc_torch.layers.lstm_kernel import own_sequence, project
 from mlc_torch.layers.lstm_library import library_sequence
 from mlc_torch.layers.lstm_rule import Way, way_for
@@ -48,61 +49,6 @@ def lstm_sequence(
     return _general(x, wi, wh, b, h0, c0, peephole, activations or _STANDARD, lengths, reverse)
 
 
-class _Joined(torch.autograd.Function):
-    """Concatenation, whose gradient comes apart in one call and not in one for each part."""
-
-    @staticmethod
-    def forward(ctx, *parts):
-        ctx.sizes = [len(part) for part in parts]
-        return torch.cat(parts)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return torch.split_with_sizes(grad, ctx.sizes)
-
-
-def joined(gates: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The four gates of a layer as one tensor, so that one product serves all of them."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return _Joined.apply(*gates)
-    return torch.cat(list(gates))
-
-
-def has_own_lstm(x: torch.Tensor) -> bool:
-    """Whether the device computes whole stacks of plain layers by itself."""
-    # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments.
-    return x.is_cuda and torch.backends.cudnn.enabled and torch.backends.cudnn.is_available() and not torch.version.hip
-
-
-def device_lstm(
-    x: torch.Tensor, weights: Sequence[Weights], h0: torch.Tensor, c0: torch.Tensor, directions: int
-) -> Result:
-    """A stack of plain layers through cuDNN, or one in one direction through MPSGraph.
-
-    ``weights`` are (wi, wh, b) of layer 0 forward, layer 0 backward, layer 1 forward and so on; the states have the
-    shape [layers·directions, batch, hidden]. torch has two biases where ML Compute has one; the second is zero.
-    """
-    zeros = h0.new_zeros(weights[0][0].shape[0])
-    parts = [(wi, wh, zeros if b is None else b, zeros) for wi, wh, b in weights]
-    states, layers, both = (h0.contiguous(), c0.contiguous()), len(weights) // directions, directions == 2
-    # What a gradient needs is kept only in training mode, which changes nothing else without dropout.
-    training = torch.is_grad_enabled()
-    if x.device.type == "mps":
-        return torch.lstm(x, states, [p for layer in parts for p in layer], True, layers, 0.0, training, both, False)
-    # cuDNN reads one piece of memory: the matrices of all layers, then the biases. torch.lstm would find out by itself
-    # that ours is one, but through the storage of the weights, where a recording of its operations cannot follow.
-    order = [p for layer in parts for p in layer[:2]] + [p for layer in parts for p in layer[2:]]
-    memory = torch.cat([p.flatten() for p in order])
-    views = [view.view(p.shape) for view, p in zip(memory.split([p.numel() for p in order]), order, strict=True)]
-    count = 2 * len(parts)
-    layerwise = [view for n in range(0, count, 2) for view in (*views[n : n + 2], *views[count + n : count + n + 2])]
-    lstm, hidden = 2, h0.shape[2]
-    outputs, h, c, *_ = torch._cudnn_rnn(
-        x, layerwise, 4, memory.detach(), *states, lstm, hidden, 0, layers, False, 0.0, training, both, [], None
-    )
-    return outputs, h, c
-
-
 def _plain(
     x: torch.Tensor,
     wi: torch.Tensor,
@@ -114,9 +60,15 @@ def _plain(
     no_bias: torch.Tensor | None,
 ) -> Result:
     """Where nothing is special: the device's own LSTM, oneDNN's, or ours."""
+    if has_cudnn_lstm(x):
+        gates = [wi], [wh], None if b is None else [b]
+        outputs, h, c = cudnn_stack(x.flip(0) if reverse else x, [gates], h0.unsqueeze(0), c0.unsqueeze(0), 1)
+        return outputs.flip(0) if reverse else outputs, h[0], c[0]
     # MPSGraph's LSTM is only known to be sound in float32, and for one layer in one direction.
-    if has_own_lstm(x) or (x.device.type == "mps" and x.dtype == torch.float32):
-        outputs, h, c = device_lstm(x.flip(0) if reverse else x, [(wi, wh, b)], h0.unsqueeze(0), c0.unsqueeze(0), 1)
+    if x.device.type == "mps" and x.dtype == torch.float32:
+        zeros, states = wi.new_zeros(wi.shape[0]), (h0.unsqueeze(0).contiguous(), c0.unsqueeze(0).contiguous())
+        given = x.flip(0) if reverse else x, states, [wi, wh, zeros if b is None else b, zeros]
+        outputs, h, c = torch.lstm(*given, True, 1, 0.0, torch.is_grad_enabled(), False, False)
         return outputs.flip(0) if reverse else outputs, h[0], c[0]
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         if way_for(x, wh.shape[1]) is Way.own:
