@@ -496,10 +496,13 @@ def cudnn_lstm_backward(
         x, weights, 4, memory, h0, c0, outputs, grad_outputs, grad_h, grad_c, _LSTM, h0.shape[2], 0, layers, False, 0.0,
         True, directions == 2, [], None, kept, [True, True, True, True],
     )  # fmt: skip
-    at, zero = by_weights[0].data_ptr(), memory.data_ptr()
-    if all(g.data_ptr() - at == w.data_ptr() - zero for g, w in zip(by_weights, weights, strict=True)):
-        whole = by_weights[0].as_strided(memory.shape, (1,))  # one piece of memory, too
-    else:
-        in_order = sorted(zip(weights, by_weights, strict=True), key=lambda pair: pair[0].data_ptr())
-        whole = torch.cat([gradient.flatten() for _, gradient in in_order])
-    return by_x, whole, by_h, by_c
+    return by_x, _in_one_piece(by_weights, weights, memory), by_h, by_c
+
+
+def _in_one_piece(gradients: Sequence[torch.Tensor], weights: Tensors, memory: torch.Tensor) -> torch.Tensor:
+    """The gradients of parts of a piece of memory, the first of which begins it, as such a piece: most often they are one."""
+    at, zero = gradients[0].data_ptr(), memory.data_ptr()
+    if all(g.data_ptr() - at == w.data_ptr() - zero for g, w in zip(gradients, weights, strict=True)):
+        return gradients[0].as_strided(memory.shape, (1,))
+    in_order = sorted(zip(weights, gradients, strict=True), key=lambda pair: pair[0].data_ptr())
+    return torch.cat([gradient.flatten() for _, gradient in in_order])

@@ -1,4 +1,7 @@
-"""Which kernels compute what on a GPU, where it was measured: one kind of GPU, known by its number."""
+"""Which kernels compute what on a GPU, where it was measured: one kind of GPU, known by its number.
+
+All times are microseconds of an H200 with torch 2.11 and float32 numbers, inside of a recording.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,10 @@ from torch import fx
 
 from mlc_torch.engine.product_rules import multiplies_in_full
 from mlc_torch.engine.replacements import Replacement, bias_gradient, product_then_bias
+from mlc_torch.engine.standing import MadeOnce, made_once
 from mlc_torch.engine.views import lies_in_order
 
 aten = torch.ops.aten
-
-_FEW_ROWS = 8
-_LITTLE = 2**21
-_DEEP = 1024
-BIAS_APART = (
-    "H200, torch 2.11, float32, microseconds in a recording by torch's addmm, which asks cuBLASLt for both, and so; rows x depth "
-    "x columns: 32x128x10 12.8 and 7.7 (and 6 for a pause before it), 64x84x10 15.3 and 7.7, 32x784x64 18.7 and 10.2, "
-    "256x128x50 14.4 and 11.1, 64x64x128 13.3 and 11.2; where it finds better kernels, 256x128x64 4.5 and 11.3, 1024x128x100 4.8 "
-    "and 6.5; up to 8 rows 8x128x10 2.4 and 6.4; deep ones 64x2048x128 20 and 10, 1024x2048x1000 122 and 103."
-)
 
 
 @functools.cache
@@ -33,11 +27,25 @@ def is_measured(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) == (9, 0)
 
 
+_FEW_ROWS = 16
+"""Up to so many cuBLASLt, which torch asks for a product and a bias, has kernels that take 2 to 4; cuBLAS, which it asks for a
+product alone, has not."""
+
+BIAS_APART = (
+    "By torch's addmm, which asks cuBLASLt for both, and so; rows x depth x columns: 32x128x10 12.8 and 7.7, and 6 for a pause "
+    "that is gone, 17x64x64 11.8 and 7.2, 64x84x10 15.3 and 7.7, 32x784x64 18.7 and 10.2, 64x64x128 13.3 and 11.2, 256x128x50 "
+    "14.4 and 11.1; from 2 million multiplications on it has better ones, 256x128x64 4.5 and 11.3, 64x256x128 7.6 and 9.0, "
+    "1024x128x100 4.8 and 6.5; but not for much depth, 128x512x512 20 and 12, 64x1568x128 19 and 13, 512x900x512 23 and 21; "
+    "1024x784x1000 40 and 44."
+)
+
+
 def adds_bias_apart(rows: int, depth: int, columns: int, dtype: torch.dtype) -> bool:
     """Whether a product and a sum take less time than torch's one call for both."""
     if dtype != torch.float32 or rows <= _FEW_ROWS or columns == 1 or not multiplies_in_full():
         return False
-    return depth >= _DEEP or rows * depth * columns < _LITTLE
+    results = rows * columns
+    return results * depth < 2**21 or (depth >= 512 and results <= 2**16) or (depth >= 768 and results < 2**19)
 
 
 def bias_apart(node: fx.Node) -> Replacement | None:
@@ -48,10 +56,42 @@ def bias_apart(node: fx.Node) -> Replacement | None:
     return product_then_bias, (x, other, bias)
 
 
+WITH_ZEROS = (
+    "By torch's mm and so; rows x depth x columns, by a matrix: 8x128x128 52 and 3.9, 16x256x128 52 and 4.2, 2x100x64 5.1 and "
+    "3.7, 8x128x400 5.6 and 3.9, 8x10x64 2.4 and 2.5; by a transposed one 8x128x100 52 and 2.5, 16x400x256 31 and 4.3, 2x128x10 5.1 "
+    "and 2.0, 8x16x10 2.1 and 2.1; 8x2048x64 7.9 and 11."
+)
+
+
+class WithZeros(MadeOnce):
+    """A product as one with a bias of zeros, for which torch asks cuBLASLt."""
+
+    def __init__(self, weight: torch.Tensor, columns: int) -> None:
+        self._zeros = weight.new_zeros(columns)
+
+    def __call__(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self._zeros, x, other)
+
+
+def with_zeros(node: fx.Node) -> Replacement | None:
+    """A few rows by a parameter, or by its transpose."""
+    given: Any = node.args
+    x, other = given
+    (rows, depth), (_, columns) = node.meta["shapes"]
+    weight = other
+    while weight.target is aten.t.default:  # autograd transposes what is transposed
+        weight = weight.args[0]
+    if not weight.meta.get("stands") or not lies_in_order(*x.meta["lies"][:2]) or not 1 < rows <= _FEW_ROWS:
+        return None
+    if depth >= 1024 or columns == 1 or node.meta["dtype"] != torch.float32 or not multiplies_in_full():
+        return None
+    return made_once(node, WithZeros, (weight, columns), (x, other))
+
+
 PIXELS = (
-    "H200, torch 2.11, microseconds by torch's sum over images and pixels, and so; images x channels x pixels: 64x16x10x10 28 "
-    "and 5.4, 64x6x28x28 16 and 5.6, 64x50x8x8 19 and 5.2, 64x32x28x28 16 and 7.1, 16x64x56x56 16 and 12. Beside the other "
-    "gradients, which do not wait for it."
+    "By torch's sum over images and pixels, and so; images x channels x pixels: 64x16x10x10 28 and 5.4, 64x6x28x28 16 and 5.6, "
+    "64x50x8x8 19 and 5.2, 64x32x28x28 16 and 7.1, 64x64x56x56 32 and 23, 128x512x7x7 29 and 6.6, 256x6x28x28 9.9 and 8.0; "
+    "32x8x64x64 8.6 and 9.2, 8x64x32x32 4.7 and 6.6. And nobody waits for it, as they do inside of torch's gradient."
 )
 
 
@@ -60,11 +100,11 @@ def bias_by_itself(node: fx.Node) -> Replacement | None:
     given: Any = node.args
     grad, *rest, (by_x, by_weight, by_bias) = given
     shape, strides, dtype = grad.meta["lies"]
-    if not (by_bias and (by_x or by_weight)) or dtype != torch.float32 or len(shape) != 4 or shape[0] == 1:
+    if not (by_bias and (by_x or by_weight)) or dtype != torch.float32 or len(shape) != 4 or shape[0] < 64:
         return None
     if not lies_in_order(shape, strides):
         return None
-    for user in node.users:
+    for user in list(node.users):
         if user.args[1] == 2:
             user.target, user.args = bias_gradient, (grad,)
     return aten.convolution_backward.default, (grad, *rest, [by_x, by_weight, False])

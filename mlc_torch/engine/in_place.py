@@ -13,10 +13,12 @@ from torch.nn import functional as F
 from mlc_torch.engine import gelu
 from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward
 from mlc_torch.engine.replacements import (
+    bias_gradient,
     convolution_backward,
     convolution_of_one_channel,
     depthwise_backward,
     depthwise_backward_contiguous,
+    product_then_bias,
     product_with_transposed_source,
     product_with_transposed_weight,
 )
@@ -150,7 +152,7 @@ _MAKE_MEMORY = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
         *(convolution_backward, depthwise_backward, depthwise_backward_contiguous, batch_norm, batch_norm_backward),
-        *(zeros_around, add_into_slice, aten.add_.Tensor),
+        *(product_then_bias, bias_gradient, zeros_around, add_into_slice, aten.add_.Tensor),
         *gelu.IN_PLACE,
         *_IN_PLACE.values(),
         *_GRADIENT_IN_PLACE.values(),

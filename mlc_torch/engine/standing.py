@@ -100,7 +100,7 @@ def joined_parameters(node: fx.Node) -> Replacement | None:
         return None
     if len({p.meta["lies"][2] for p in parts}) > 1:
         return None  # torch finds a type that holds all of them
-    return None if _gets_out(node) else _made_once(node, Joined, tuple(parts), ())
+    return None if _gets_out(node) else made_once(node, Joined, tuple(parts), ())
 
 
 def packed_layer(node: fx.Node) -> Replacement | None:
@@ -112,10 +112,11 @@ def packed_layer(node: fx.Node) -> Replacement | None:
     gates = [list(w.args[0].args) for w in (wi, wh)]
     if not all(lies_in_order(*part.meta["lies"][:2]) for parts in gates for part in parts):
         return None  # its bytes could not be compared with those beside the others
-    return _made_once(node, PackedLSTM, (*gates, x.meta["lies"][0], reverse), (x, b, none, h0, c0))
+    return made_once(node, PackedLSTM, (*gates, x.meta["lies"][0], reverse), (x, b, none, h0, c0))
 
 
-def _made_once(node: fx.Node, kind: type[MadeOnce], of: tuple[Any, ...], called_with: tuple[Any, ...]) -> Replacement:
+def made_once(node: fx.Node, kind: type[MadeOnce], of: tuple[Any, ...], called_with: tuple[Any, ...]) -> Replacement:
+    """One of a kind, made of what stands, called in the node's place."""
     with node.graph.inserting_before(node):
         made = node.graph.call_function(kind, of)
     return operator.call, (made, *called_with)

@@ -56,7 +56,7 @@ def pretend(monkeypatch, vector_code: bool) -> None:
 
 def test_every_rule_says_how_it_is_known():
     by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
-    tables = layouts.CONVOLUTION_LAYOUTS, product_rules.PRODUCTS_BY_ACL, *by_vectors
+    tables = layouts.CONVOLUTION_LAYOUTS, product_rules.PRODUCTS_BY_ACL, *by_vectors, kernels.KERNELS_ON_A_GPU
     assert all(rule.evidence for table in tables for rule in table)
 
 
