@@ -58,8 +58,8 @@ def bias_apart(node: fx.Node) -> Replacement | None:
 
 WITH_ZEROS = (
     "By torch's mm and so; rows x depth x columns, by a matrix: 8x128x128 52 and 3.9, 16x256x128 52 and 4.2, 2x100x64 5.1 and "
-    "3.7, 8x128x400 5.6 and 3.9, 8x10x64 2.4 and 2.5; by a transposed one 8x128x100 52 and 2.5, 16x400x256 31 and 4.3, 2x128x10 5.1 "
-    "and 2.0, 8x16x10 2.1 and 2.1; 8x2048x64 7.9 and 11."
+    "3.7, 8x128x400 5.6 and 3.9, 8x10x64 2.4 and 2.5; by a transposed one 8x128x100 52 and 2.5, 16x400x256 31 and 4.3, 2x128x10 "
+    "5.1 and 2.0, 8x16x10 2.1 and 2.1; 8x2048x64 7.9 and 11."
 )
 
 
