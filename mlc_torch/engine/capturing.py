@@ -66,7 +66,8 @@ class Capturing:
         self.sends = self._exchange is not None
         """Whether its gradient phase sends the gradients to other processes, and waits for theirs."""
         self.why = f"over the {inner.name} phases"
-        self._block = Block(feeds, updater.number_count if updater is not None else 0, plan.device)
+        numbers = updater.number_count if updater is not None else 0
+        self._block = Block(feeds, numbers, plan.device, inner.mode.differentiates)
         self._static = self._block.feeds
         self._constants = list(constants)
         self.injected = [g.detach().clone() for g in injected]

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.product_rules import multiplies_in_full
-from mlc_torch.engine.replacements import Replacement, bias_gradient, product_then_bias
+from mlc_torch.engine.replacements import Replacement, bias_gradient, product_then_bias, product_turned
 from mlc_torch.engine.standing import MadeOnce, made_once
 from mlc_torch.engine.views import lies_in_order
 
@@ -59,7 +59,8 @@ def bias_apart(node: fx.Node) -> Replacement | None:
 WITH_ZEROS = (
     "By torch's mm and so; rows x depth x columns, by a matrix: 8x128x128 52 and 3.9, 16x256x128 52 and 4.2, 2x100x64 5.1 and "
     "3.7, 8x128x400 5.6 and 3.9, 8x10x64 2.4 and 2.5; by a transposed one 8x128x100 52 and 2.5, 16x400x256 31 and 4.3, 2x128x10 "
-    "5.1 and 2.0, 8x16x10 2.1 and 2.1; 8x2048x64 7.9 and 11."
+    "5.1 and 2.0, 8x16x10 2.1 and 2.1; 8x2048x64 7.9 and 11. Wide results by a matrix: 8x128x784 3.3 and "
+    "4.1, 16x128x784 9.6 and 4.2."
 )
 
 
@@ -83,9 +84,30 @@ def with_zeros(node: fx.Node) -> Replacement | None:
         weight = weight.args[0]
     if not weight.meta.get("stands") or not lies_in_order(*x.meta["lies"][:2]) or not 1 < rows <= _FEW_ROWS:
         return None
+    if columns > 512 and rows <= _FEW_ROWS // 2:
+        return None
     if depth >= 1024 or columns == 1 or node.meta["dtype"] != torch.float32 or not multiplies_in_full():
         return None
     return made_once(node, WithZeros, (weight, columns), (x, other))
+
+
+TURNED = (
+    "The gradient of few classes' weights, by torch's mm and so; samples x classes x inputs: 96x10x128 51 and 5.3, 128x7x128 52 "
+    "and 5.9, 256x16x128 52 and 8.1, 1024x12x128 52 and 8.0; others take 3.4 to 6 by mm: 64x10x128 3.4 and 4.7, 128x10x64 5.2 "
+    "and 6.0, 128x10x256 5.1 and 6.2, 128x17x128 4.5 and 6.0, 4096x10x128 8.8 and 11."
+)
+
+
+def turned(node: fx.Node) -> Replacement | None:
+    """A transposed matrix by another one, where cuBLAS has chosen badly."""
+    given: Any = node.args
+    x, other = given
+    (rows, depth), (_, columns) = node.meta["shapes"]
+    if not (7 <= rows <= 16 and 64 < columns <= 128 and 96 <= depth <= 2048) or x.target is not aten.t.default:
+        return None
+    if node.meta["dtype"] != torch.float32 or not multiplies_in_full() or not lies_in_order(*other.meta["lies"][:2]):
+        return None
+    return product_turned, (x, other)
 
 
 PIXELS = (

@@ -19,6 +19,7 @@ from mlc_torch.engine.replacements import (
     depthwise_backward,
     depthwise_backward_contiguous,
     product_then_bias,
+    product_turned,
     product_with_transposed_source,
     product_with_transposed_weight,
 )
@@ -152,7 +153,7 @@ _MAKE_MEMORY = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
         *(convolution_backward, depthwise_backward, depthwise_backward_contiguous, batch_norm, batch_norm_backward),
-        *(product_then_bias, bias_gradient, zeros_around, add_into_slice, aten.add_.Tensor),
+        *(product_then_bias, product_turned, bias_gradient, zeros_around, add_into_slice, aten.add_.Tensor),
         *gelu.IN_PLACE,
         *_IN_PLACE.values(),
         *_GRADIENT_IN_PLACE.values(),

@@ -17,15 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlc_torch.engine.cuda_rules import (
-    BIAS_APART,
-    PIXELS,
-    WITH_ZEROS,
-    bias_apart,
-    bias_by_itself,
-    is_measured,
-    with_zeros,
-)
+from mlc_torch.engine import cuda_rules
+from mlc_torch.engine.cuda_rules import is_measured
 from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
@@ -233,9 +226,10 @@ KERNELS_WITH_AVX512 = (
 
 
 KERNELS_ON_A_GPU = (
-    KernelRule(aten.addmm.default, bias_apart, BIAS_APART),
-    KernelRule(aten.mm.default, with_zeros, WITH_ZEROS),
-    KernelRule(aten.convolution_backward.default, bias_by_itself, PIXELS),
+    KernelRule(aten.addmm.default, cuda_rules.bias_apart, cuda_rules.BIAS_APART),
+    KernelRule(aten.mm.default, cuda_rules.with_zeros, cuda_rules.WITH_ZEROS),
+    KernelRule(aten.mm.default, cuda_rules.turned, cuda_rules.TURNED),
+    KernelRule(aten.convolution_backward.default, cuda_rules.bias_by_itself, cuda_rules.PIXELS),
 )
 """The one that it was measured on."""
 

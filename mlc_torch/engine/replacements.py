@@ -34,6 +34,11 @@ def product_then_bias(x: torch.Tensor, other: torch.Tensor, bias: torch.Tensor) 
     return torch.mm(x, other).add_(bias)
 
 
+def product_turned(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The transpose of the transposes' product."""
+    return torch.mm(other.t(), x.t()).t().contiguous()
+
+
 def bias_gradient(grad: torch.Tensor) -> torch.Tensor:
     """Of a convolution: the images first, which leaves little to add up."""
     return grad.sum(0).flatten(1).sum(1)

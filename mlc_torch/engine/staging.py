@@ -13,8 +13,10 @@ from mlc_torch.engine.recording import release_later
 
 _ALIGNMENT = 256
 _SMALL, _READ, _LARGE = 128 << 10, 1 << 20, 16 << 20
-"""In bytes. Below the first an inference may have a recording for each slot, below the second kernels read the slots, from there
-on what the program has pinned is not copied to them."""
+"""In bytes. Below the first an inference may have a recording for each slot, below the second a training step's kernels read the
+slots, from there on what the program has pinned is not copied to them."""
+_READ_AT_ONCE = 320 << 10
+"""Below this an inference's kernels read the slots: it has little else to do meanwhile."""
 _ZERO = torch.zeros((), dtype=torch.int32, device="cpu")
 
 
@@ -40,7 +42,7 @@ class Block:
     _seen: Sequence[torch.Tensor] = ()
     """The slots' memory as the device sees it, where kernels read it there."""
 
-    def __init__(self, like: Tensors, numbers: int, device: torch.device) -> None:
+    def __init__(self, like: Tensors, numbers: int, device: torch.device, trains: bool = True) -> None:
         size = sum(map(_padded, like)) + 4 * numbers
         size = -(-size // 4) * 4
         self.memory = torch.zeros(size, dtype=torch.uint8, device=device)
@@ -50,7 +52,7 @@ class Block:
         self.is_small, self._is_large = size < _SMALL, size >= _READ
         self._taken: torch.cuda.Event | None = None
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
-        if 0 < size < _READ:
+        if 0 < size < (_READ if trains else _READ_AT_ONCE):
             seen = [_seen_by(device, slot.memory) for slot in self._slots]
             # Memory that was pinned for another GPU is not seen by this one: torch gives a copy.
             if all(s.data_ptr() == slot.memory.data_ptr() for s, slot in zip(seen, self._slots, strict=True)):
@@ -115,8 +117,9 @@ class Block:
     def bring(self, slot_number: int) -> None:
         """Queue the copy of what was staged. Little is read by a kernel, since a copy by the GPU's copy engine begins later.
 
-        (H200, us, with and without: a perceptron's inference of one sample 17.9 and 23.4, its training step of 32 samples 80
-        and 97, a transformer's of 512 KiB 223 and 228.)
+        (H200, us, with and without: a perceptron's inference of one sample 17.9 and 23.4, of 147 KiB 30.6 and 36.8, 294 KiB 37.5
+        and 38.7, 392 KiB 44 and 39, 784 KiB 71 to 129 and 48 to 51; its training step of 99 KiB 72 and 104, 397 KiB 119 and 128,
+        794 KiB 133 and 142, a transformer's of 512 KiB 215 and 222.)
         """
         if self._seen:
             torch.add(self._seen[slot_number], _ZERO, out=self._words)

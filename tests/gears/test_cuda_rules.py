@@ -19,7 +19,7 @@ from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.layouts import called
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
-from mlc_torch.engine.replacements import bias_gradient, product_then_bias
+from mlc_torch.engine.replacements import bias_gradient, product_then_bias, product_turned
 from mlc_torch.engine.trace import record
 from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
@@ -66,8 +66,8 @@ class Case:
 _CALL = operator.call
 
 
-def _few() -> nn.Module:
-    return nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 9, bias=False), nn.Tanh(), nn.Linear(9, 5))
+def _few(hidden: int = 20) -> nn.Module:
+    return nn.Sequential(nn.Linear(12, hidden), nn.ReLU(), nn.Linear(hidden, 9, bias=False), nn.Tanh(), nn.Linear(9, 5))
 
 
 def _images() -> nn.Module:
@@ -79,6 +79,7 @@ def _images() -> nn.Module:
 CASES = {
     "a few rows": (lambda: Case(_few(), 6, 12), {WithZeros}, {product_then_bias, bias_gradient}),
     "more rows": (lambda: Case(_few(), 24, 12), {product_then_bias}, {WithZeros, bias_gradient}),
+    "few classes": (lambda: Case(_few(100), 100, 12), {product_turned}, {WithZeros}),
     "images": (lambda: Case(_images(), 64, 2, 5, 5), {product_then_bias, bias_gradient}, {WithZeros}),
     "a few images": (lambda: Case(_images(), 8, 2, 5, 5), {WithZeros}, {product_then_bias, bias_gradient}),
 }
