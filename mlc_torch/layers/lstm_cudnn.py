@@ -17,8 +17,9 @@ _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
 
 def has_cudnn_lstm(x: Tensor) -> bool:
     """Whether cuDNN computes whole stacks of plain layers over such a source."""
-    # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments.
-    if not x.is_cuda or torch.version.hip or not available["cudnn_lstm"]:
+    # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments. A program that is exported
+    # or compiled has torch's own operations.
+    if not x.is_cuda or torch.version.hip or not available["cudnn_lstm"] or torch.compiler.is_compiling():
         return False
     return bool(torch.backends.cudnn.enabled) and torch.backends.cudnn.is_available()
 
