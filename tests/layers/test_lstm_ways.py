@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mlc_torch import MLCDevice, torch_private, unwrap
+from mlc_torch import torch_private
 from mlc_torch.layers import lstm_kernel, lstm_rule
 from mlc_torch.layers.lstm_rule import Way, forced, way_for
 from mlc_torch.layers.lstm_sequence import lstm_sequence
@@ -203,40 +203,3 @@ def test_torch_lstm_takes_the_library_where_the_rule_says_it_does():
     with torch.no_grad(), _Names() as names:
         lstm(x)
     assert any("mkldnn_rnn_layer" in name for name in names.seen) == torch_private.has_library_lstm()
-
-
-# cuDNN's memory
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("directions", [1, 2])
-def test_views_of_one_piece_of_memory_are_nn_lstm_s_weights(layers, directions):
-    """cuDNN reads all matrices, then all biases; ``nn.LSTM`` lists them layer by layer."""
-    module = nn.LSTM(3, 5, num_layers=layers, bidirectional=directions == 2)
-    flat = [p.detach() for p in module.parameters()]
-    matrices, biases = [p for p in flat if p.dim() == 2], [p for p in flat if p.dim() == 1]
-    memory = torch.cat([p.flatten() for p in (*matrices, *biases)])
-    found = torch_private.lstm_views(memory, 3, (layers * directions, 4, 5), directions)
-    for mine, theirs in zip(found, flat, strict=True):
-        assert mine.shape == theirs.shape and torch.equal(mine, theirs)
-
-
-@pytest.mark.parametrize("is_one_piece", [True, False])
-def test_gradients_are_one_piece_of_memory_whether_the_library_gives_one_or_not(is_one_piece):
-    memory, wanted = torch.zeros(2 * (20 * 3 + 20 * 5 + 20 + 20)), torch.arange(400.0)
-    weights, gradients = (torch_private.lstm_views(m, 3, (2, 4, 5), 2) for m in (memory, wanted))
-    if not is_one_piece:
-        gradients = [g.clone() for g in gradients]
-    found = torch_private._in_one_piece(gradients, weights, memory)
-    assert torch.equal(found, wanted)
-    assert (found.data_ptr() == wanted.data_ptr()) is is_one_piece
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@pytest.mark.parametrize("has_it", [True, False])
-def test_with_cudnn_s_own_call_or_without_it_trains_as_on_the_cpu(has_it, monkeypatch):
-    monkeypatch.setitem(torch_private.available, "cudnn_lstm", has_it)
-    device = unwrap(MLCDevice.gpu())
-    for mine, theirs in zip(train(recurrent, 3, device=device), train(recurrent, 3), strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)  # cuDNN's products have fewer bits
