@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import torch
 
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.recording import release_later
+from mlc_torch.tensor.host_copy import host_copy
 
 _ALIGNMENT = 256
 _SMALL, _READ, _LARGE = 128 << 10, 1 << 20, 16 << 20
@@ -18,9 +18,6 @@ _SMALL, _READ, _LARGE = 128 << 10, 1 << 20, 16 << 20
 slots, from there on what the program has pinned is not copied to them."""
 _READ_AT_ONCE = 320 << 10
 """Below this an inference's kernels read the slots: it has little else to do meanwhile."""
-_MANY = 2**15
-"""So many elements torch copies by several threads, which have to be woken. Below 1 MiB one copies faster, and on a host that is
-busy otherwise by far: LeNet's step with its inputs copied by 2 of 16 threads took .2 to 3.6 ms, by one .20."""
 _ZERO = torch.zeros((), dtype=torch.int32, device="cpu")
 
 
@@ -33,17 +30,6 @@ class _Slot:
         self.numbers: np.ndarray = (
             self.memory[size - 4 * numbers :].view(torch.float32).numpy() if numbers else np.empty(0)
         )
-
-    def take(self, feeds: Tensors) -> None:
-        for view, feed in zip(self.views, feeds, strict=True):
-            if feed.numel() >= _MANY and feed.nbytes < _READ and _lie_alike(view, feed):
-                ctypes.memmove(view.data_ptr(), feed.data_ptr(), feed.nbytes)  # other threads go on meanwhile
-            else:
-                view.copy_(feed)
-
-
-def _lie_alike(view: torch.Tensor, feed: torch.Tensor) -> bool:
-    return feed.dtype == view.dtype and feed.shape == view.shape and feed.is_contiguous()
 
 
 class Block:
@@ -123,7 +109,8 @@ class Block:
         if slot_number % half == 0 and done is not None:
             done.synchronize()
         slot = self._slots[slot_number]
-        slot.take(feeds)
+        for view, feed in zip(slot.views, feeds, strict=True):
+            host_copy(view, feed)
         if numbers:
             slot.numbers[:] = numbers
         return slot_number

@@ -12,6 +12,7 @@ from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.elements import FITTING
+from mlc_torch.tensor.host_copy import host_copy
 from mlc_torch.tensor.memory import refuse_lack_of_memory
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import is_disturbed
@@ -84,4 +85,14 @@ def _write_all(
             write_samples(cell, data, device, batch)
         else:
             source = data._view(cell.dtype, cell.shape) if view is None else view
-            cell.publish(upload(source, device.torch_device) if device._kind == "mps" else source.clone(), device)
+            cell.publish(_copied(source, device), device)
+
+
+def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
+    if device._kind == "cpu":
+        return source.clone()
+    if device._kind == "mps":
+        return upload(source, device.torch_device)
+    copy = torch.empty_like(source)
+    host_copy(copy, source)
+    return copy

@@ -22,6 +22,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+from mlc_torch.tensor.host_copy import host_copy
 from mlc_torch.tensor.little import LITTLE
 
 _ids = itertools.count()
@@ -283,7 +284,7 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
             return view.to(device, copy=True)
         with queueing(device):  # new pinned memory waits for the device, which a recording does not survive
             staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
-        staged.copy_(view)
+        host_copy(staged, view)
         with queueing(device):
             return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
 

@@ -39,17 +39,6 @@ def test_what_is_given_arrives(seen_by, monkeypatch):
         assert block.numbers.tolist() == [0.5, number]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-@pytest.mark.parametrize("lies", ["in order", "turned", "as another type"])
-def test_many_elements_arrive_as_they_are(dtype, lies, monkeypatch):
-    monkeypatch.setattr(staging, "_seen_by", in_place)
-    given = torch.arange(2 * staging._MANY).view(256, -1).remainder(2 if dtype is torch.bool else 100).to(dtype)
-    block = Block([given], 0, CPU)
-    feed = {"in order": given, "turned": given.t().contiguous().t(), "as another type": given.long()}[lies]
-    assert block.stage([feed], ()) == 0
-    assert torch.equal(block._slots[0].views[0], given)
-
-
 def test_much_is_copied(monkeypatch):
     monkeypatch.setattr(staging, "_seen_by", in_place)
     assert not Block([torch.empty(staging._READ)], 0, CPU)._seen

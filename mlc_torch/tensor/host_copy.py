@@ -1,0 +1,27 @@
+"""Copies within a host's memory, for a GPU's sake: by one thread."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+_MANY = 2**15
+"""So many elements torch copies by several threads, which have to be woken, and wait for a core on a host that is busy otherwise:
+with its inputs copied by 2 of 16 threads LeNet's step took an H200 .2 to 3.6 ms, by one .20."""
+_MUCH = 1 << 20
+"""Bytes from which on more threads copy faster."""
+
+
+def host_copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy what ``source`` holds into ``target``; both lie in the host's memory."""
+    if source.numel() >= _MANY and source.nbytes < _MUCH and _lie_alike(target, source):
+        ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)  # other threads go on meanwhile
+    else:
+        target.copy_(source)
+
+
+def _lie_alike(target: torch.Tensor, source: torch.Tensor) -> bool:
+    if source.dtype != target.dtype or source.shape != target.shape or source.is_neg() or source.is_conj():
+        return False
+    return source.is_contiguous() and target.is_contiguous()
