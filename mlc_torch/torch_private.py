@@ -502,7 +502,8 @@ def cudnn_lstm_backward(
 def _in_one_piece(gradients: Sequence[torch.Tensor], weights: Tensors, memory: torch.Tensor) -> torch.Tensor:
     """The gradients of parts of a piece of memory, the first of which begins it, as such a piece: most often they are one."""
     at, zero = gradients[0].data_ptr(), memory.data_ptr()
-    if all(g.data_ptr() - at == w.data_ptr() - zero for g, w in zip(gradients, weights, strict=True)):
+    is_one = len({g.untyped_storage().data_ptr() for g in gradients}) == 1
+    if is_one and all(g.data_ptr() - at == w.data_ptr() - zero for g, w in zip(gradients, weights, strict=True)):
         return gradients[0].as_strided(memory.shape, (1,))
     in_order = sorted(zip(weights, gradients, strict=True), key=lambda pair: pair[0].data_ptr())
     return torch.cat([gradient.flatten() for _, gradient in in_order])

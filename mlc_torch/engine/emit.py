@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from mlc_torch.engine.standing import MadeOnce
+from mlc_torch.engine.standing import is_made_once
 from mlc_torch.engine.views import is_view
 from mlc_torch.operations import functions
 
@@ -48,7 +48,7 @@ def emit(
     standing = set(inputs)
     for node in nodes:
         stands = standing.issuperset(node.all_input_nodes)
-        if node.op == "get_attr" or (stands and (is_view(node) or _is_made_once(node))):
+        if node.op == "get_attr" or (stands and (is_view(node) or is_made_once(node))):
             before.append(writer.line(node))
             standing.add(node)
             lines += calls.pop(node, ())
@@ -70,10 +70,6 @@ def emit(
     scope: dict[str, Any] = dict(writer.bound)
     exec(compile(source, "<mlc_torch phase>", "exec"), scope)  # our own text, made from a recorded graph
     return scope["make"]
-
-
-def _is_made_once(node: fx.Node) -> bool:
-    return isinstance(node.target, type) and issubclass(node.target, MadeOnce)
 
 
 def _last_uses(nodes: Sequence[fx.Node], outputs: Sequence[Any]) -> dict[fx.Node, fx.Node | None]:

@@ -23,6 +23,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.recording import stream_for
+from mlc_torch.engine.standing import is_made_once
 from mlc_torch.engine.trace import NotRecordable, Recording
 from mlc_torch.engine.views import is_view
 
@@ -175,7 +176,8 @@ def _is_alone(node: fx.Node) -> bool:
 
 
 def _computes(node: fx.Node) -> bool:
-    return node.op == "call_function" and node.target not in _ONLY_LOOK and not is_view(node)
+    only_looks = node.target in _ONLY_LOOK or is_view(node) or is_made_once(node)
+    return node.op == "call_function" and not only_looks
 
 
 def _reads(node: fx.Node) -> int:

@@ -27,6 +27,10 @@ class MadeOnce:
     """Made when a phase is bound to its parameters, and called in each pass."""
 
 
+def is_made_once(node: fx.Node) -> bool:
+    return isinstance(node.target, type) and issubclass(node.target, MadeOnce)
+
+
 class Joined(MadeOnce):
     """Parameters of one type side by side."""
 

@@ -17,9 +17,11 @@ _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
 
 def has_cudnn_lstm(x: Tensor) -> bool:
     """Whether cuDNN computes whole stacks of plain layers over such a source."""
-    # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments. A program that is exported
-    # or compiled has torch's own operations.
-    if not x.is_cuda or torch.version.hip or not available["cudnn_lstm"] or torch.compiler.is_compiling():
+    # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments. A program that is exported,
+    # compiled or traced has torch's own operations.
+    if not x.is_cuda or torch.version.hip or not available["cudnn_lstm"]:
+        return False
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
         return False
     return bool(torch.backends.cudnn.enabled) and torch.backends.cudnn.is_available()
 
@@ -39,6 +41,16 @@ def cudnn_stack(
     memory = joined([part.flatten() for part in (*matrices, *biases)])
     # What a recording keeps of the source is then what the library reads.
     given = (x.contiguous(), memory, h0.contiguous(), c0.contiguous())
+    if torch.is_autocast_enabled(
+        x.device.type
+    ):  # which does not know our operation, and would change what is inside of it
+        shorter = torch.get_autocast_dtype(x.device.type)
+        with torch.autocast(x.device.type, enabled=False):
+            return _called([t.to(shorter) for t in given], directions)
+    return _called(given, directions)
+
+
+def _called(given: Sequence[Tensor], directions: int) -> tuple[Tensor, Tensor, Tensor]:
     if torch.is_grad_enabled() and any(t.requires_grad for t in given):
         return CudnnStack.apply(*given, directions)
     return torch.ops.mlc_torch.lstm_cudnn_inference(*given, directions)
@@ -94,7 +106,7 @@ class CudnnStack(torch.autograd.Function):
     def forward(ctx, x, memory, h0, c0, directions):
         outputs, h, c, kept = torch.ops.mlc_torch.lstm_cudnn_forward(x, memory, h0, c0, directions)
         ctx.save_for_backward(x, memory, h0, c0, outputs, kept)
-        ctx.directions = directions
+        ctx.directions, ctx.is_spent = directions, False
         ctx.set_materialize_grads(False)
         return outputs, h, c
 
@@ -102,6 +114,9 @@ class CudnnStack(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *gradients):
         x, memory, h0, c0, outputs, kept = ctx.saved_tensors
+        if ctx.is_spent:  # the library writes into what it kept, and somebody goes back a second time
+            *_, kept = torch.ops.mlc_torch.lstm_cudnn_forward(x, memory, h0, c0, ctx.directions)
+        ctx.is_spent = True
         # Zeros of our own are made once where a recording is run many times.
         given = [torch.zeros_like(t) if g is None else g for g, t in zip(gradients, (outputs, h0, c0), strict=True)]
         by_x, *rest = torch.ops.mlc_torch.lstm_cudnn_backward(x, memory, h0, c0, ctx.directions, outputs, kept, *given)

@@ -22,6 +22,11 @@ def host_copy(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _lie_alike(target: torch.Tensor, source: torch.Tensor) -> bool:
-    if source.dtype != target.dtype or source.shape != target.shape or source.is_neg() or source.is_conj():
-        return False
-    return source.is_contiguous() and target.is_contiguous()
+    if source.is_neg() or source.is_conj() or source._is_zerotensor():
+        return False  # what its memory holds is not what it says
+    return (
+        source.dtype == target.dtype
+        and source.shape == target.shape
+        and source.is_contiguous()
+        and target.is_contiguous()
+    )

@@ -69,6 +69,12 @@ def test_little_and_much_are_left_to_torch(elements, by_torch):
     assert torch.equal(target, source) and asked.by_torch is by_torch
 
 
+def test_zeros_without_memory():
+    target = torch.ones(2**16)
+    host_copy(target, torch._efficientzerotensor(2**16))
+    assert not bool(target.any())
+
+
 def test_one_value_for_all_is_written_out():
     target = torch.empty(2**16)
     host_copy(target, torch.full((1,), 3.0).expand(2**16))

@@ -12,7 +12,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from mlc_torch import MLCDevice, MLCGraph, MLCTrainingGraph, unwrap
-from mlc_torch.engine import cuda_rules, kernels, lanes, own_kernels, trace
+from mlc_torch.engine import cuda_rules, in_place, kernels, lanes, own_kernels, trace
 from mlc_torch.engine.cuda_rules import WithZeros, adds_bias_apart
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.lanes import Laned
@@ -23,6 +23,7 @@ from mlc_torch.engine.replacements import bias_gradient, product_then_bias, prod
 from mlc_torch.engine.trace import record
 from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
+from tests.gears.test_lanes import Slow
 from tests.gears.training import recurrent, training_graph
 from tests.graph.programs import loss, placeholder, sgd
 
@@ -60,7 +61,7 @@ class Case:
         exact = copy.deepcopy(self.module).double()
         x, labels = (f.double() for f in self.feeds)
         found = F.mse_loss(exact(x), labels)
-        return list(torch.autograd.grad(found, list(exact.parameters())))
+        return list(torch.autograd.grad(found, [p for p in exact.parameters() if p.requires_grad]))
 
 
 _CALL = operator.call
@@ -71,9 +72,39 @@ def _few(hidden: int = 20) -> nn.Module:
 
 
 def _images() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 4, 3, stride=2), nn.Flatten(), nn.Linear(16, 5)
-    )
+    first = nn.Conv2d(2, 3, 3, padding=1)
+    return nn.Sequential(first, nn.ReLU(), nn.Conv2d(3, 4, 3, stride=2), nn.Flatten(), nn.Linear(16, 5))
+
+
+class ChannelsLast(nn.Module):
+    """Neither convolution's gradient lies in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 3, 3), nn.Conv2d(3, 4, 1)
+
+    def forward(self, x):
+        y = self.second(torch.relu(self.first(x.contiguous(memory_format=torch.channels_last))))
+        return y.permute(0, 2, 3, 1).flatten(1)
+
+
+def _biases_alone() -> nn.Module:
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten())
+    module[0].weight.requires_grad_(False)
+    return module
+
+
+class Scaled(nn.Module):
+    """Products that are more than products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(7, 12)), nn.Parameter(torch.randn(7))
+        self.each = nn.Parameter(torch.randn(24, 7))
+
+    def forward(self, x):
+        scaled = torch.addmm(self.bias, x, self.weight.t(), beta=0.5, alpha=2.0)
+        return scaled + torch.addmm(self.each, x, self.weight.t())
 
 
 CASES = {
@@ -81,6 +112,10 @@ CASES = {
     "more rows": (lambda: Case(_few(), 24, 12), {product_then_bias}, {WithZeros, bias_gradient}),
     "few classes": (lambda: Case(_few(100), 100, 12), {product_turned}, {WithZeros}),
     "images": (lambda: Case(_images(), 64, 2, 5, 5), {product_then_bias, bias_gradient}, {WithZeros}),
+    "63 images": (lambda: Case(_images(), 63, 2, 5, 5), {product_then_bias}, {bias_gradient}),
+    "channels last": (lambda: Case(ChannelsLast(), 64, 2, 5, 5), set(), {bias_gradient}),
+    "biases alone": (lambda: Case(_biases_alone(), 64, 2, 5, 5), set(), {bias_gradient}),
+    "scaled": (lambda: Case(Scaled(), 24, 12), set(), {product_then_bias}),
     "a few images": (lambda: Case(_images(), 8, 2, 5, 5), {WithZeros}, {product_then_bias, bias_gradient}),
 }
 
@@ -88,7 +123,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("kind", [Planned, Laned])
 def test_the_gradients_are_those_of_autograd_in_64_bits(name, kind, as_on_a_gpu, monkeypatch):
-    monkeypatch.setattr(lanes, "Lane", AtOnce)
+    monkeypatch.setattr(lanes, "Lane", Slow)
+    monkeypatch.setattr(in_place, "_LITTLE_GRADIENT", 0)
     make, there, not_there = CASES[name]
     case = make()
     used = case.recorded()
@@ -99,21 +135,6 @@ def test_the_gradients_are_those_of_autograd_in_64_bits(name, kind, as_on_a_gpu,
         found, _ = gear.gradient(())
         for mine, theirs in zip(found, case.expected(), strict=True):
             torch.testing.assert_close(mine.view_as(theirs).double(), theirs, rtol=1e-4, atol=1e-6)
-
-
-class AtOnce:
-    """A second lane that runs everything when it comes."""
-
-    def __init__(self, device):
-        pass
-
-    def run(self, function, args, kwargs):
-        return function(*args, **kwargs)
-
-    def begin(self):
-        pass
-
-    join = begin
 
 
 @pytest.mark.parametrize(
@@ -147,6 +168,14 @@ def test_other_gpus_keep_torch_s_choice(monkeypatch, capability, measured):
 def _traced(rows: int) -> tuple[fx.GraphModule, tuple[torch.Tensor, ...]]:
     given = torch.randn(7), torch.randn(rows, 12), torch.randn(7, 12)
     return make_fx(lambda b, x, w: torch.relu(torch.addmm(b, x, w.t())), tracing_mode="fake")(*given), given
+
+
+def test_inductor_keeps_a_product_that_is_more_than_one(monkeypatch):
+    monkeypatch.setattr(own_kernels, "is_measured", lambda device: True)
+    given = torch.randn(7), torch.randn(24, 12), torch.randn(12, 7)
+    graph = make_fx(lambda b, x, w: torch.addmm(b, x, w, beta=0.5, alpha=2.0), tracing_mode="fake")(*given)
+    own_kernels.keep_own_kernels(graph.graph, torch.device("cuda"))
+    assert aten.addmm.default in {n.target for n in graph.graph.nodes}
 
 
 @pytest.mark.parametrize(("rows", "apart"), [(6, False), (24, True)])

@@ -42,7 +42,8 @@ def test_what_is_given_arrives(seen_by, monkeypatch):
 def test_much_is_copied(monkeypatch):
     monkeypatch.setattr(staging, "_seen_by", in_place)
     assert not Block([torch.empty(staging._READ)], 0, CPU)._seen
-    assert not Block([torch.empty(staging._READ_AT_ONCE // 4)], 0, CPU, trains=False)._seen
+    for trains in (True, False):
+        assert bool(Block([torch.empty(staging._READ_AT_ONCE // 4)], 0, CPU, trains)._seen) is trains
 
 
 def test_nothing_is_nothing_to_see(monkeypatch):

@@ -2,49 +2,91 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from mlc_torch import MLCDevice, torch_private, unwrap
-from mlc_torch.layers import lstm, lstm_cudnn, lstm_sequence
+from mlc_torch.engine.planned import Planned
+from mlc_torch.layers import lstm, lstm_sequence
+from mlc_torch.layers.lstm_cudnn import has_cudnn_lstm
+from mlc_torch.running.state import Variant
 from mlc_torch.torch_private import lstm_views
-from tests.gears.training import PLAIN, recurrent, train
+from tests.gears.training import PLAIN, recurrent, train, training_graph
 from tests.layers.records import values
-from tests.layers.test_lstm import make, torch_lstm
+from tests.layers.test_lstm import STANDARD, _sequence, make, torch_lstm
 
 
-def _run(x, memory, h0, c0, directions, keeps):
-    """What ``cudnn_lstm`` gives, by torch's loop; there is nothing to keep."""
-    weights, layers = lstm_views(memory, x.shape[2], h0.shape, directions), len(h0) // directions
-    made = torch.lstm(x.double(), (h0.double(), c0.double()), [w.double() for w in weights], True, layers, 0.0, True,
-                      directions == 2, False)  # fmt: skip
-    return *(m.to(x.dtype) for m in made), x.new_zeros(1)
+class Library:
+    """What torch calls of cuDNN's, by torch's own loop in 64 bits. It insists on what cuDNN silently assumes."""
 
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.gives_one_piece = True
 
-def _run_back(x, memory, h0, c0, directions, outputs, kept, *gradients):
-    with torch.enable_grad():
-        given = [t.detach().requires_grad_() for t in (x, memory, h0, c0)]
-        made = _run(*given, directions, True)[:3]
-    return torch.autograd.grad(made, given, gradients)
+    def run(
+        self, x, weights, stride, memory, h0, c0, mode, hidden, projected, layers, batch_first, dropout, keeps, both, *rest
+    ):  # fmt: skip
+        assert (stride, mode, hidden, projected, rest) == (4, 2, h0.shape[2], 0, ([], None))
+        assert not batch_first and not dropout and len(h0) == layers * (1 + both)
+        assert all(t.is_contiguous() and t.dtype == x.dtype for t in (x, memory, h0, c0, *weights))
+        assert {w.untyped_storage().data_ptr() for w in weights} == {memory.untyped_storage().data_ptr()}
+        self.asked.append("keep" if keeps else "run")
+        made = self._computed(x, h0, c0, weights, layers, both)
+        return *(m.to(x.dtype) for m in made), torch.ones(3), memory
+
+    def back(
+        self, x, weights, stride, memory, h0, c0, outputs, by_outputs, by_h, by_c, mode, hidden, projected, layers,
+        batch_first, dropout, keeps, both, sizes, states, kept, mask,
+    ):  # fmt: skip
+        assert (stride, mode, hidden, projected, sizes, states) == (4, 2, h0.shape[2], 0, [], None)
+        assert keeps and not batch_first and not dropout and mask == [True] * 4
+        assert bool((kept == 1).all()), "what was kept is gone"
+        kept.numpy()[:] = 0  # as a library does, of which torch does not know that it writes
+        self.asked.append("back")
+        gradients = [g.double() for g in (by_outputs, by_h, by_c)]
+
+        def found():
+            given = [t.detach().double().requires_grad_() for t in (x, h0, c0, *weights)]
+            made = self._computed(*given[:3], given[3:], layers, both)
+            return [g.to(x.dtype) for g in torch.autograd.grad(made, given, gradients)]
+
+        with ThreadPoolExecutor(1) as other:  # where no recorder has switched autograd off
+            of_x, of_h, of_c, *of_weights = other.submit(found).result()
+        if self.gives_one_piece:
+            whole = torch.zeros_like(memory)
+            pieces = lstm_views(whole, x.shape[2], h0.shape, 1 + both)
+            for piece, gradient in zip(pieces, of_weights, strict=True):
+                piece.copy_(gradient)
+            of_weights = pieces
+        return of_x, of_h, of_c, of_weights
+
+    def _computed(self, x, h0, c0, weights, layers, both):
+        x, h0, c0, *weights = (t.double() for t in (x, h0, c0, *weights))
+        return torch.lstm(x, (h0, c0), weights, True, layers, 0.0, True, both, False)
 
 
 @pytest.fixture
-def by_cudnn(monkeypatch):
-    """As where there is one. Gives how often it was asked, forward and back."""
-    asked: list[str] = []
-    monkeypatch.setattr(lstm_cudnn, "cudnn_lstm", lambda *a, keeps: (asked.append("run"), _run(*a, keeps))[1])
-    monkeypatch.setattr(lstm_cudnn, "cudnn_lstm_backward", lambda *a: (asked.append("back"), _run_back(*a))[1])
+def library(monkeypatch):
+    """As where there is a cuDNN."""
+    made = Library()
+    monkeypatch.setattr(torch, "_cudnn_rnn", made.run)
+    monkeypatch.setattr(torch.ops.aten, "_cudnn_rnn_backward", made.back)
     for module in (lstm, lstm_sequence):
         monkeypatch.setattr(module, "has_cudnn_lstm", lambda x: True)
-    return asked
+    return made
 
 
 @pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("wanted", ["outputs", "a state", "everything"])
-def test_values_and_gradients_are_nn_lstm_s(layers, bidirectional, biased, wanted, by_cudnn):
+@pytest.mark.parametrize("gives_one_piece", [True, False])
+def test_values_and_gradients_are_nn_lstm_s(layers, bidirectional, biased, wanted, gives_one_piece, library):
+    library.gives_one_piece = gives_one_piece
     theirs, ours = torch_lstm(3, 4, layers, bidirectional, biased), make(3, 4, layers, bidirectional, biased).module
     directions = 2 if bidirectional else 1
     x = torch.from_numpy(values(2, 5, 3)).requires_grad_()
@@ -71,12 +113,14 @@ def test_values_and_gradients_are_nn_lstm_s(layers, bidirectional, biased, wante
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
     for number, other in enumerate(expected[3:]):
         torch.testing.assert_close(torch.cat(found[3 + 4 * number : 7 + 4 * number]), other, rtol=1e-4, atol=1e-6)
-    assert by_cudnn == ["run", "back"]
+    assert library.asked == ["keep", "back"]
 
 
-def test_a_recording_trains_as_the_modules_do(by_cudnn, monkeypatch):
+def test_a_recording_trains_as_the_modules_do(library, monkeypatch):
+    graph = training_graph(recurrent(), MLCDevice.cpu())
+    assert isinstance(graph._session(Variant.whole).prepared, Planned)
     recorded = train(recurrent, 3)
-    assert {"run", "back"} == set(by_cudnn)
+    assert library.asked.count("back") >= 3
     plain = train(recurrent, 3, PLAIN)
     monkeypatch.undo()
     for one, other, want in zip(recorded, plain, train(recurrent, 3, PLAIN), strict=True):
@@ -84,10 +128,83 @@ def test_a_recording_trains_as_the_modules_do(by_cudnn, monkeypatch):
         torch.testing.assert_close(other, want, rtol=1e-4, atol=1e-5)
 
 
-def test_where_nothing_needs_a_gradient_nothing_is_kept(by_cudnn, monkeypatch):
-    monkeypatch.setattr(lstm_cudnn, "cudnn_lstm", lambda *a, keeps: pytest.fail("kept") if keeps else _run(*a, keeps))
+@pytest.mark.parametrize("needs", ["x", "h0", "nothing"])
+def test_frozen_weights_let_gradients_through(needs, library):
+    module = make(layers=1, bidirectional=True).module.requires_grad_(False)
+    x, h0, c0 = (torch.from_numpy(values(*shape)) for shape in ((2, 5, 3), (1, 2, 2, 4), (1, 2, 2, 4)))
+    given = {"x": x, "h0": h0}.get(needs)
+    if given is not None:
+        given.requires_grad_()
+    made = module(x, h0, c0)[0].sum()
+    assert library.asked == (["run"] if given is None else ["keep"])
+    if given is not None:
+        exact = torch_lstm(3, 4, 1, True)
+        want = exact(x, (h0.flatten(0, 1), c0.flatten(0, 1)))[0].sum()
+        torch.testing.assert_close(*(torch.autograd.grad(y, given)[0] for y in (made, want)), rtol=1e-4, atol=1e-6)
+
+
+def test_who_goes_back_twice_finds_the_same(library):
+    x = torch.from_numpy(values(2, 5, 3)).requires_grad_()
+    made = make().module(x)[0].sum()
+    first, second = torch.autograd.grad(made, x, retain_graph=True)[0], torch.autograd.grad(made, x)[0]
+    assert torch.equal(first, second) and bool(first.any())
+    assert library.asked == ["keep", "back", "keep", "back"]
+
+
+def test_autocast_shortens_everything_that_goes_in(library):
+    module, x = make().module, torch.from_numpy(values(2, 5, 3)).requires_grad_()
+    want = module(x)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        made = module(x)[0]
+    assert made.dtype == torch.bfloat16
+    torch.testing.assert_close(made.float(), want, rtol=3e-2, atol=3e-2)
+    (found,) = torch.autograd.grad(made.float().sum(), x)
+    torch.testing.assert_close(found, torch.autograd.grad(want.sum(), x)[0], rtol=5e-2, atol=3e-2)
+
+
+def test_where_nothing_needs_a_gradient_nothing_is_kept(library):
     with torch.no_grad():
         make().module(torch.from_numpy(values(2, 5, 3)))
+    assert library.asked == ["run"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_one_layer_in_one_direction(reverse, library):
+    given = _sequence("cpu")
+    found, want = (lstm_sequence.lstm_sequence(*given, reverse=reverse, **kw) for kw in ({}, {"activations": STANDARD}))
+    for mine, other in zip(found, want, strict=True):
+        torch.testing.assert_close(mine, other)
+    assert library.asked == ["keep"]
+
+
+def test_sequences_of_lengths_of_their_own_are_not_for_it(library, monkeypatch):
+    x, lengths = torch.from_numpy(values(2, 5, 3)), torch.tensor([5, 2], dtype=torch.int32)
+    found = make().module(x, lengths)
+    assert not library.asked
+    monkeypatch.undo()
+    for mine, other in zip(found, make().module(x, lengths), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+@pytest.mark.parametrize(("training", "calls"), [(True, 2), (False, 1)])
+def test_dropout_comes_between_the_layers(training, calls, library):
+    module = make(layers=2, dropout=0.5).module.train(training)
+    module(torch.from_numpy(values(2, 5, 3)))
+    assert library.asked == ["keep"] * calls
+
+
+def test_exported_and_traced_programs_have_torch_s_operations(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
+    monkeypatch.setitem(torch_private.available, "cudnn_lstm", True)
+    on_cuda = SimpleNamespace(is_cuda=True)
+    assert has_cudnn_lstm(on_cuda) and not has_cudnn_lstm(SimpleNamespace(is_cuda=False))
+    for where, name in ((torch.compiler, "is_compiling"), (torch.jit, "is_tracing")):
+        with monkeypatch.context() as inside:
+            inside.setattr(where, name, lambda: True)
+            assert not has_cudnn_lstm(on_cuda)
+    monkeypatch.setitem(torch_private.available, "cudnn_lstm", False)
+    assert not has_cudnn_lstm(on_cuda)
 
 
 @pytest.mark.parametrize("layers", [1, 3])
