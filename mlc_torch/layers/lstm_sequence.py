@@ -70,7 +70,8 @@ def _plain(
         given = x.flip(0) if reverse else x, states, [wi, wh, zeros if b is None else b, zeros]
         outputs, h, c = torch.lstm(*given, True, 1, 0.0, torch.is_grad_enabled(), False, False)
         return outputs.flip(0) if reverse else outputs, h[0], c[0]
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+    # Autocast does not know operations of ours, and oneDNN's LSTM of short numbers is not there on every processor.
+    if x.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")):
         if way_for(x, wh.shape[1]) is Way.own:
             return own_sequence(x, wi, wh, b, h0, c0, reverse)
         none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias

@@ -203,3 +203,15 @@ def test_torch_lstm_takes_the_library_where_the_rule_says_it_does():
     with torch.no_grad(), _Names() as names:
         lstm(x)
     assert any("mkldnn_rnn_layer" in name for name in names.seen) == torch_private.has_library_lstm()
+
+
+@pytest.mark.parametrize("given_short", [False, True])
+def test_autocast_shortens_products_whatever_the_way(way, given_short):
+    module, x = make(bidirectional=True).module, torch.from_numpy(values(2, 5, 3)).requires_grad_()
+    want = module(x)[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        made = module(x.bfloat16() if given_short else x)[0]
+    torch.testing.assert_close(made.float(), want, rtol=2e-2, atol=2e-2)
+    found = torch.autograd.grad(made.float().sum(), [x, *module.parameters()])
+    for mine, exact in zip(found, torch.autograd.grad(want.sum(), [x, *module.parameters()]), strict=True):
+        torch.testing.assert_close(mine, exact, rtol=5e-2, atol=5e-2)
