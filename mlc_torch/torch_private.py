@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,6 +37,8 @@ available: dict[str, bool] = {
 
 
 _writes_out: ContextVar[bool] = ContextVar("_writes_out", default=False)
+is_written_out = _writes_out.get
+"""Whether a compiler looks on, that wants to see into everything."""
 
 
 @contextmanager
@@ -163,7 +164,7 @@ def copy_all(targets: Tensors, sources: Tensors) -> None:
     if not targets:
         return
     with torch.no_grad():
-        if available["foreach"] and not _writes_out.get():  # functionalization loses what this one wrote
+        if available["foreach"] and not is_written_out():  # functionalization loses what this one wrote
             torch._foreach_copy_(targets, sources)
         else:  # one behind the other from C, so that no Ctrl-C comes between them
             deque(map(torch.Tensor.copy_, targets, sources), 0)
@@ -246,7 +247,7 @@ def _fusable(params: Tensors) -> bool:
     for p in params:
         if p.dtype != torch.float32 or not (p.is_cpu or p.is_cuda):
             return False
-    return not _writes_out.get()
+    return not is_written_out()
 
 
 _ON_ONE: dict[str, Callable[..., torch.Tensor]] = {
@@ -381,129 +382,3 @@ def scripted(loop: Callable[..., Any]) -> Callable[..., Any]:
 
     call.compiled = compiled  # type: ignore[attr-defined]
     return call
-
-
-def has_library_lstm() -> bool:
-    """Whether ``nn.LSTM`` would compute on the CPU by oneDNN, and nobody wants to see into it."""
-    if _writes_out.get():
-        return False  # how much memory it keeps for the gradient cannot be told without running it
-    return available["library_lstm"] and torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
-
-
-_LSTM = 2
-"""The number of the LSTM among the recurrent networks of oneDNN and of cuDNN."""
-
-
-def library_lstm(
-    x: torch.Tensor,
-    wi: torch.Tensor,
-    wh: torch.Tensor,
-    b: torch.Tensor,
-    second_b: torch.Tensor,
-    h0: torch.Tensor,
-    c0: torch.Tensor,
-    reverse: bool,
-    keeps: bool,
-) -> tuple[torch.Tensor, ...]:
-    """One LSTM layer by oneDNN: outputs, h, c, and what the gradient needs, if it ``keeps`` that."""
-    mode = torch.is_grad_enabled()
-    if mode is not keeps:  # torch's mode decides, not the argument; torch.set_grad_enabled would take ten times as long
-        torch._C._set_grad_enabled(keeps)
-    try:
-        # Then: batch sizes, kind, hidden, layers, biases, both directions, batch first, training.
-        return torch.mkldnn_rnn_layer(
-            x, wi, wh, b, second_b, h0, c0, reverse, [], _LSTM, h0.shape[1], 1, True, False, False, keeps
-        )
-    finally:
-        if mode is not keeps:
-            torch._C._set_grad_enabled(mode)
-
-
-def packed_for_library_lstm(
-    wi: torch.Tensor, wh: torch.Tensor, shape: list[int], reverse: bool
-) -> Sequence[torch.Tensor]:
-    """The weights of a layer for ``library_lstm`` over a source of this shape, laid out as its kernels read them.
-
-    It does so with other weights at every call, which takes as long as ten steps of a small layer.
-    """
-    if not available["packed_lstm"]:
-        return wi, wh
-    return torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight(wi, wh, wh.shape[1], reverse, True, False, shape)
-
-
-def library_lstm_backward(
-    x: torch.Tensor,
-    wi: torch.Tensor,
-    wh: torch.Tensor,
-    b: torch.Tensor,
-    second_b: torch.Tensor,
-    h0: torch.Tensor,
-    c0: torch.Tensor,
-    outputs: torch.Tensor,
-    h: torch.Tensor,
-    c: torch.Tensor,
-    kept: torch.Tensor,
-    grad_outputs: torch.Tensor | None,
-    grad_h: torch.Tensor | None,
-    grad_c: torch.Tensor | None,
-    reverse: bool,
-) -> tuple[torch.Tensor, ...]:
-    """The gradients of x, the weights, both biases, h0 and c0 from those of outputs, h and c, as far as there are any."""
-    return torch.ops.aten.mkldnn_rnn_layer_backward.default(
-        x, wi, wh, b, second_b, h0, c0, outputs, h, c, grad_outputs, grad_h, grad_c,
-        reverse, _LSTM, h0.shape[1], 1, True, True, False, [], False, kept,
-    )  # fmt: skip
-
-
-def lstm_views(memory: torch.Tensor, inputs: int, states: Sequence[int], directions: int) -> Tensors:
-    """An LSTM's weights in one piece of memory, the matrices of all layers and then the biases, as torch lists them."""
-    places, _, hidden = states
-    widths = [inputs if place < directions else directions * hidden for place in range(places)]
-    matrices = [shape for width in widths for shape in ((4 * hidden, width), (4 * hidden, hidden))]
-    shapes: list[tuple[int, ...]] = [*matrices, *[(4 * hidden,)] * 2 * places]
-    parts = memory.split([math.prod(shape) for shape in shapes])
-    views = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-    count = 2 * places
-    return [view for n in range(0, count, 2) for view in (*views[n : n + 2], *views[count + n : count + n + 2])]
-
-
-def cudnn_lstm(
-    x: torch.Tensor, memory: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, directions: int, keeps: bool
-) -> tuple[torch.Tensor, ...]:
-    """A stack of LSTM layers by cuDNN: outputs, h, c, and what the gradient needs, if it ``keeps`` that."""
-    weights, layers = lstm_views(memory, x.shape[2], h0.shape, directions), len(h0) // directions
-    # torch.lstm would find out by itself that they are one piece, but through their storage, where no recording follows.
-    return torch._cudnn_rnn(
-        x, weights, 4, memory, h0, c0, _LSTM, h0.shape[2], 0, layers, False, 0.0, keeps, directions == 2, [], None
-    )[:4]
-
-
-def cudnn_lstm_backward(
-    x: torch.Tensor,
-    memory: torch.Tensor,
-    h0: torch.Tensor,
-    c0: torch.Tensor,
-    directions: int,
-    outputs: torch.Tensor,
-    kept: torch.Tensor,
-    grad_outputs: torch.Tensor,
-    grad_h: torch.Tensor,
-    grad_c: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:
-    """The gradients of x, the weights' memory, h0 and c0 from those of outputs, h and c."""
-    weights, layers = lstm_views(memory, x.shape[2], h0.shape, directions), len(h0) // directions
-    by_x, by_h, by_c, by_weights = torch.ops.aten._cudnn_rnn_backward(
-        x, weights, 4, memory, h0, c0, outputs, grad_outputs, grad_h, grad_c, _LSTM, h0.shape[2], 0, layers, False, 0.0,
-        True, directions == 2, [], None, kept, [True, True, True, True],
-    )  # fmt: skip
-    return by_x, _in_one_piece(by_weights, weights, memory), by_h, by_c
-
-
-def _in_one_piece(gradients: Sequence[torch.Tensor], weights: Tensors, memory: torch.Tensor) -> torch.Tensor:
-    """The gradients of parts of a piece of memory, the first of which begins it, as such a piece: most often they are one."""
-    at, zero = gradients[0].data_ptr(), memory.data_ptr()
-    is_one = len({g.untyped_storage().data_ptr() for g in gradients}) == 1
-    if is_one and all(g.data_ptr() - at == w.data_ptr() - zero for g, w in zip(gradients, weights, strict=True)):
-        return gradients[0].as_strided(memory.shape, (1,))
-    in_order = sorted(zip(weights, gradients, strict=True), key=lambda pair: pair[0].data_ptr())
-    return torch.cat([gradient.flatten() for _, gradient in in_order])

@@ -18,7 +18,6 @@ import torch
 from torch import fx
 
 from mlc_torch.engine import cuda_rules
-from mlc_torch.engine.cuda_rules import is_measured
 from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
@@ -241,7 +240,7 @@ def has_avx512() -> bool:
 
 def _rules_for(device: torch.device) -> tuple[KernelRule, ...]:
     if device.type != "cpu":
-        return KERNELS_ON_A_GPU if is_measured(device) else ()
+        return KERNELS_ON_A_GPU if cuda_rules.is_measured(device) else ()
     if not has_vector_code():
         return KERNELS_WITHOUT_VECTOR_CODE
     return KERNELS_WITH_AVX512 if has_avx512() else KERNELS_WITH_VECTOR_CODE

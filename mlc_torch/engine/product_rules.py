@@ -18,6 +18,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
+from mlc_torch.engine.views import lies_in_order
 
 aten = torch.ops.aten
 
@@ -178,7 +179,7 @@ def _summed_rows(node: fx.Node) -> tuple[fx.Node, int, int] | None:
     if how != [[0], True] or node.kwargs or not isinstance(source, fx.Node) or "lies" not in source.meta:
         return None
     shape, strides, dtype = source.meta["lies"]
-    if len(shape) != 2 or not math.prod(shape) or strides != (shape[1], 1) or dtype != torch.float32:
+    if len(shape) != 2 or not math.prod(shape) or not lies_in_order(shape, strides) or dtype != torch.float32:
         return None
     # Of a transposed matrix ``simplify`` would make another product.
     return (source, *shape) if source.target is not aten.t.default and multiplies_in_full() else None

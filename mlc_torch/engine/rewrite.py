@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from mlc_torch.engine.in_place import VIEWS, work_in_place
 from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.trace import Recording
-from mlc_torch.engine.views import is_view, may_write
+from mlc_torch.engine.views import is_view, lies_in_order, may_write
 from mlc_torch.torch_private import available
 
 aten = torch.ops.aten
@@ -151,7 +151,7 @@ def _of_three_dimensions(node: fx.Node, x: Any, bias: Any) -> bool:
     (shape, strides, _), (rows, columns) = x.args[0].meta["lies"], node.meta["lies"][0]
     return (
         len(shape) == 3
-        and strides == (shape[1] * shape[2], shape[2], 1)
+        and lies_in_order(shape, strides)
         and x.meta["lies"][0] == (rows, shape[2])
         and after[0].meta["lies"][0] == (*shape[:2], columns)
         and bias[0].meta["lies"][0] == (columns,)

@@ -1,4 +1,4 @@
-"""Which recorded operations look at memory that is there already, which may write into it, and how much a result takes."""
+"""Which recorded operations look at memory that is there, which may write into it, how much results take, how they lie."""
 
 from __future__ import annotations
 

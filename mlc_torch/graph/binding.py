@@ -93,6 +93,4 @@ def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
         return source.clone()
     if device._kind == "mps":
         return upload(source, device.torch_device)
-    copy = torch.empty_like(source)
-    host_copy(copy, source)
-    return copy
+    return host_copy(torch.empty_like(source), source)

@@ -10,7 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from mlc_torch.layers.lstm_gates import Gates, joined
 from mlc_torch.operations import operation
-from mlc_torch.torch_private import available, cudnn_lstm, cudnn_lstm_backward
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private_lstm import cudnn_lstm, cudnn_lstm_backward
 
 _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
 
@@ -41,9 +42,8 @@ def cudnn_stack(
     memory = joined([part.flatten() for part in (*matrices, *biases)])
     # What a recording keeps of the source is then what the library reads.
     given = (x.contiguous(), memory, h0.contiguous(), c0.contiguous())
-    if torch.is_autocast_enabled(
-        x.device.type
-    ):  # which does not know our operation, and would change what is inside of it
+    # Autocast does not know our operation, and would change what is inside of it.
+    if torch.is_autocast_enabled(x.device.type):
         shorter = torch.get_autocast_dtype(x.device.type)
         with torch.autocast(x.device.type, enabled=False):
             return _called([t.to(shorter) for t in given], directions)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mlc_torch.operations import operation
-from mlc_torch.torch_private import library_lstm, library_lstm_backward
+from mlc_torch.torch_private_lstm import library_lstm, library_lstm_backward
 
 _GIVEN = "Tensor x, Tensor wi, Tensor wh, Tensor b, Tensor none, Tensor h0, Tensor c0"
 """``none`` is a second bias of zeros: torch has two where ML Compute has one."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from mlc_torch.layers.lstm_cudnn import cudnn_stack, has_cudnn_lstm
 from mlc_torch.layers.lstm_kernel import own_sequence, project
@@ -60,15 +61,11 @@ def _plain(
     no_bias: torch.Tensor | None,
 ) -> Result:
     """Where nothing is special: the device's own LSTM, oneDNN's, or ours."""
-    if has_cudnn_lstm(x):
-        gates = [wi], [wh], None if b is None else [b]
-        outputs, h, c = cudnn_stack(x.flip(0) if reverse else x, [gates], h0.unsqueeze(0), c0.unsqueeze(0), 1)
-        return outputs.flip(0) if reverse else outputs, h[0], c[0]
     # MPSGraph's LSTM is only known to be sound in float32, and for one layer in one direction.
-    if x.device.type == "mps" and x.dtype == torch.float32:
-        zeros, states = wi.new_zeros(wi.shape[0]), (h0.unsqueeze(0).contiguous(), c0.unsqueeze(0).contiguous())
-        given = x.flip(0) if reverse else x, states, [wi, wh, zeros if b is None else b, zeros]
-        outputs, h, c = torch.lstm(*given, True, 1, 0.0, torch.is_grad_enabled(), False, False)
+    by_mps = x.device.type == "mps" and x.dtype == torch.float32
+    if by_mps or has_cudnn_lstm(x):
+        run = _by_mps if by_mps else _by_cudnn
+        outputs, h, c = run(x.flip(0) if reverse else x, wi, wh, b, h0.unsqueeze(0), c0.unsqueeze(0))
         return outputs.flip(0) if reverse else outputs, h[0], c[0]
     # Autocast does not know operations of ours, and oneDNN's LSTM of short numbers is not there on every processor.
     if x.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")):
@@ -77,6 +74,19 @@ def _plain(
         none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias
         return library_sequence(x, wi, wh, b, none, h0, c0, reverse)
     return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, reverse)
+
+
+def _by_cudnn(x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c0: Tensor) -> Result:
+    return cudnn_stack(x, [([wi], [wh], None if b is None else [b])], h0, c0, 1)
+
+
+def _by_mps(x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c0: Tensor) -> Result:
+    zeros, training = (
+        wi.new_zeros(wi.shape[0]),
+        torch.is_grad_enabled(),
+    )  # torch has two biases where ML Compute has one
+    weights = [wi, wh, zeros if b is None else b, zeros]
+    return torch.lstm(x, (h0.contiguous(), c0.contiguous()), weights, True, 1, 0.0, training, False, False)
 
 
 def _general(

@@ -13,12 +13,12 @@ _MUCH = 1 << 20
 """Bytes from which on more threads copy faster."""
 
 
-def host_copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    """Copy what ``source`` holds into ``target``; both lie in the host's memory."""
+def host_copy(target: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """``target`` with what ``source`` holds; both lie in the host's memory."""
     if source.numel() >= _MANY and source.nbytes < _MUCH and _lie_alike(target, source):
         ctypes.memmove(target.data_ptr(), source.data_ptr(), source.nbytes)  # other threads go on meanwhile
-    else:
-        target.copy_(source)
+        return target
+    return target.copy_(source)
 
 
 def _lie_alike(target: torch.Tensor, source: torch.Tensor) -> bool:

@@ -54,7 +54,9 @@ class Case:
     def recorded(self) -> set[object]:
         """What would run on the GPU."""
         chosen = choose_kernels(record(self.plan, self.feeds, (), (), Mode.train), torch.device("cuda"))
-        return {n.args[0].target if n.target is _CALL else n.target for n in (*chosen.forward, *chosen.backward)}
+        return {
+            n.args[0].target if n.target is operator.call else n.target for n in (*chosen.forward, *chosen.backward)
+        }
 
     def expected(self) -> list[torch.Tensor]:
         """The gradients in 64 bits, by autograd."""
@@ -62,9 +64,6 @@ class Case:
         x, labels = (f.double() for f in self.feeds)
         found = F.mse_loss(exact(x), labels)
         return list(torch.autograd.grad(found, [p for p in exact.parameters() if p.requires_grad]))
-
-
-_CALL = operator.call
 
 
 def _few(hidden: int = 20) -> nn.Module:
@@ -161,7 +160,7 @@ def test_other_gpus_keep_torch_s_choice(monkeypatch, capability, measured):
     assert cuda_rules.is_measured.__wrapped__(torch.device("cuda")) is measured
     assert not cuda_rules.is_measured.__wrapped__(torch.device("cpu"))
     assert not cuda_rules.is_measured.__wrapped__(torch.device("mps"))
-    monkeypatch.setattr(kernels, "is_measured", lambda device: measured)
+    monkeypatch.setattr(cuda_rules, "is_measured", lambda device: measured)
     assert kernels._rules_for(torch.device("cuda")) == (kernels.KERNELS_ON_A_GPU if measured else ())
 
 

@@ -8,8 +8,11 @@ import torch
 from mlc_torch import torch_private
 from tests.gears.training import GRAPHS, train
 
+ELSEWHERE = ("inductor", "cudnn_lstm")
+"""Not asked for on the CPU unless a program does: test_compiled.py and test_lstm_cudnn.py have them."""
 
-@pytest.mark.parametrize("name", [n for n in torch_private.available if n != "inductor"])
+
+@pytest.mark.parametrize("name", [n for n in torch_private.available if n not in ELSEWHERE])
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: g.__name__)
 def test_training_without_it_gives_the_same(name, graph, monkeypatch):
     with_it = train(graph, steps=4)

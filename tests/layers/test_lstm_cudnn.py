@@ -9,13 +9,16 @@ import pytest
 import torch
 from torch import nn
 
-from mlc_torch import MLCDevice, torch_private, unwrap
+from mlc_torch import MLCDevice, MLCGraph, MLCTrainingGraph, torch_private, unwrap
+from mlc_torch import MLCLSTMResultMode as Mode
+from mlc_torch.engine.mode import Mode as Running
 from mlc_torch.engine.planned import Planned
 from mlc_torch.layers import lstm, lstm_sequence
 from mlc_torch.layers.lstm_cudnn import has_cudnn_lstm
 from mlc_torch.running.state import Variant
-from mlc_torch.torch_private import lstm_views
+from mlc_torch.torch_private_lstm import _in_one_piece, lstm_views
 from tests.gears.training import PLAIN, recurrent, train, training_graph
+from tests.graph.programs import loss, placeholder, sgd
 from tests.layers.records import values
 from tests.layers.test_lstm import STANDARD, _sequence, make, torch_lstm
 
@@ -128,6 +131,29 @@ def test_a_recording_trains_as_the_modules_do(library, monkeypatch):
         torch.testing.assert_close(other, want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_recording_s_gradients_are_those_of_nn_lstm_in_64_bits(bidirectional, library):
+    layer, width = make(3, 4, 2, bidirectional, mode=Mode.output), 8 if bidirectional else 4
+    base, source, labels = MLCGraph(), placeholder(2, 5, 3), placeholder(2, 5, width)
+    base.node(layer, source=source)
+    graph = MLCTrainingGraph(graphObjects=[base], lossLayer=loss(), optimizer=sgd())
+    assert graph.addInputs({"x": source}, lossLabels={"y": labels})
+    assert graph.compile(options=[], device=MLCDevice.cpu())
+    plan = graph._session(Variant.whole).plan
+    feeds = [torch.from_numpy(values(2, 5, n, seed=n)) for n in (3, width)]
+    gear = Planned(plan, feeds, (), (), Running.train)
+    gear.forward(feeds, ())
+    found = {id(t.cell): g for t, g in zip(plan.trained, gear.gradient(())[0], strict=True)}
+    exact = torch_lstm(3, 4, 2, bidirectional).double()
+    nn.functional.mse_loss(exact(feeds[0].double())[0], feeds[1].double()).backward()
+    for kind, tensors in (("ih", layer.inputWeights), ("hh", layer.hiddenWeights)):
+        for number in range(0, len(tensors), 4):
+            name = f"weight_{kind}_l{number // 4 % 2}{'_reverse' * (number // 8)}"
+            mine = torch.cat([found[id(t._cell)].view(4, -1) for t in tensors[number : number + 4]])
+            torch.testing.assert_close(mine.double(), getattr(exact, name).grad, rtol=1e-4, atol=1e-6)
+    assert "back" in library.asked
+
+
 @pytest.mark.parametrize("needs", ["x", "h0", "nothing"])
 def test_frozen_weights_let_gradients_through(needs, library):
     module = make(layers=1, bidirectional=True).module.requires_grad_(False)
@@ -215,7 +241,7 @@ def test_views_of_one_piece_of_memory_are_nn_lstm_s_weights(layers, directions):
     flat = [p.detach() for p in module.parameters()]
     matrices, biases = [p for p in flat if p.dim() == 2], [p for p in flat if p.dim() == 1]
     memory = torch.cat([p.flatten() for p in (*matrices, *biases)])
-    found = torch_private.lstm_views(memory, 3, (layers * directions, 4, 5), directions)
+    found = lstm_views(memory, 3, (layers * directions, 4, 5), directions)
     for mine, theirs in zip(found, flat, strict=True):
         assert mine.shape == theirs.shape and torch.equal(mine, theirs)
 
@@ -223,10 +249,10 @@ def test_views_of_one_piece_of_memory_are_nn_lstm_s_weights(layers, directions):
 @pytest.mark.parametrize("is_one_piece", [True, False])
 def test_gradients_are_one_piece_of_memory_whether_the_library_gives_one_or_not(is_one_piece):
     memory, wanted = torch.zeros(2 * (20 * 3 + 20 * 5 + 20 + 20)), torch.arange(400.0)
-    weights, gradients = (torch_private.lstm_views(m, 3, (2, 4, 5), 2) for m in (memory, wanted))
+    weights, gradients = (lstm_views(m, 3, (2, 4, 5), 2) for m in (memory, wanted))
     if not is_one_piece:
         gradients = [g.clone() for g in gradients]
-    found = torch_private._in_one_piece(gradients, weights, memory)
+    found = _in_one_piece(gradients, weights, memory)
     assert torch.equal(found, wanted)
     assert (found.data_ptr() == wanted.data_ptr()) is is_one_piece
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mlc_torch import torch_private
+from mlc_torch import torch_private, torch_private_lstm
 from mlc_torch.layers import lstm_kernel, lstm_rule
 from mlc_torch.layers.lstm_rule import Way, forced, way_for
 from mlc_torch.layers.lstm_sequence import lstm_sequence
@@ -202,7 +202,7 @@ def test_torch_lstm_takes_the_library_where_the_rule_says_it_does():
     lstm, x = nn.LSTM(3, 4), torch.zeros(2, 1, 3)
     with torch.no_grad(), _Names() as names:
         lstm(x)
-    assert any("mkldnn_rnn_layer" in name for name in names.seen) == torch_private.has_library_lstm()
+    assert any("mkldnn_rnn_layer" in name for name in names.seen) == torch_private_lstm.has_library_lstm()
 
 
 @pytest.mark.parametrize("given_short", [False, True])
