@@ -13,11 +13,11 @@ from mlc_torch.engine.recording import release_later
 from mlc_torch.tensor.host_copy import host_copy
 
 _ALIGNMENT = 256
-_SMALL, _READ, _LARGE = 128 << 10, 1 << 20, 16 << 20
-"""In bytes. Below the first an inference may have a recording for each slot, below the second a training step's kernels read the
-slots, from there on what the program has pinned is not copied to them."""
-_READ_AT_ONCE = 320 << 10
-"""Below this an inference's kernels read the slots: it has little else to do meanwhile."""
+_SMALL, _LARGE = 128 << 10, 16 << 20
+"""In bytes. Below the first an inference may have a recording for each slot, from the second on there are few slots."""
+_READ = {True: 640 << 10, False: 320 << 10}
+"""In bytes, for a training step and for an inference, which has little else to do meanwhile: below it kernels read the slots,
+from there on what the program has pinned is not copied to them."""
 _ZERO = torch.zeros((), dtype=torch.int32, device="cpu")
 
 
@@ -50,10 +50,11 @@ class Block:
         self.feeds = views_of(self.memory, like)
         self.numbers = self.memory[size - 4 * numbers :].view(torch.float32) if numbers else None
         self._slot_count = 8 if size < _SMALL else 4 if size < _LARGE else 2
-        self.is_small, self._is_large = size < _SMALL, size >= _READ
+        self.is_small, self._straight_from = size < _SMALL, _READ[trains]
+        self._is_large = size >= self._straight_from
         self._taken: torch.cuda.Event | None = None
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
-        if 0 < size < (_READ if trains else _READ_AT_ONCE):
+        if size and not self._is_large:
             seen = [_seen_by(device, slot.memory) for slot in self._slots]
             # Memory that was pinned for another GPU is not seen by this one: torch gives a copy.
             if all(s.data_ptr() == slot.memory.data_ptr() for s, slot in zip(seen, self._slots, strict=True)):
@@ -74,7 +75,7 @@ class Block:
 
     def fill(self, feeds: Tensors, numbers: Sequence[float]) -> bool:
         """Copy host tensors and numbers to the device. Gives whether the numbers went along."""
-        if self._is_large and _large_are_pinned(feeds):
+        if self._is_large and _large_are_pinned(feeds, self._straight_from):
             self.take(feeds)
             self._taken = torch.cuda.Event()
             self._taken.record(torch.cuda.current_stream(self.memory.device))
@@ -136,13 +137,14 @@ class Block:
             self._done[slot_number // half] = done
 
 
-def _large_are_pinned(feeds: Tensors) -> bool:
-    """Whether all of the feeds that are large lie where the GPU can copy them from by itself.
+def _large_are_pinned(feeds: Tensors, least: int) -> bool:
+    """Whether all of the feeds that have so many bytes lie where the GPU can copy them from by itself.
 
-    (H200, inferences of a perceptron, microseconds, through memory of ours and straight: 3 MiB with 16 cores of its host to copy
-    155 and 103, with two 252 and 104; 12 MiB 287 and 283, 720 and 280; .8 MiB 48 and 66, 77 and 61.)
+    (H200, microseconds, through memory of ours, copied by one thread and by 16 of torch's, and straight. Inferences of a
+    perceptron: 784 KiB 101, 66 and 48. Its training step: 794 KiB 152, 87 and 107; a transformer's of 512 KiB 214, 221 and 226,
+    an LSTM's of 256 KiB 244, 243 and 252: it waits for the step before.)
     """
-    large = [f for f in feeds if f.nbytes >= _READ]
+    large = [f for f in feeds if f.nbytes >= least]
     return bool(large) and all(f.is_cpu and f.is_pinned() for f in large)
 
 

@@ -282,11 +282,16 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
         if device.type != "cuda" or view.device.type != "cpu":
             return view.to(device, copy=True)
-        with queueing(device):  # new pinned memory waits for the device, which a recording does not survive
-            staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
-        host_copy(staged, view)
+        staged = staged_for(view, device)
         with queueing(device):
             return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
+
+
+def staged_for(view: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A copy of host memory where a GPU can fetch it from. torch hands such memory out again once it is fetched."""
+    with queueing(device):  # new pinned memory waits for the device, which a recording does not survive
+        staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
+    return host_copy(staged, view)
 
 
 def host_bytes(value: torch.Tensor) -> memoryview:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -11,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mlc_torch.graph.binding import _copied
 from mlc_torch.tensor import host_copy as copies
 from mlc_torch.tensor.host_copy import host_copy
+from tests.gears.plans import mlc_device
 
 
 class Asked(TorchDispatchMode):
@@ -81,9 +80,9 @@ def test_one_value_for_all_is_written_out():
     assert bool((target == 3).all())
 
 
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-@pytest.mark.parametrize("elements", [3, 2**16])
-def test_bound_data_is_copied_whatever_it_is_bound_for(kind, elements):
+@pytest.mark.parametrize("elements", [3, 2**15 - 1, 2**15, 2**19])
+def test_bound_data_is_copied_whatever_it_is_bound_for(torch_device, elements):
     source = torch.randn(elements)
-    copy = _copied(source, SimpleNamespace(_kind=kind))
-    assert torch.equal(copy, source) and copy.data_ptr() != source.data_ptr()
+    copy = _copied(source, mlc_device(torch_device))
+    assert torch.equal(copy.cpu(), source) and copy.data_ptr() != source.data_ptr()
+    assert copy.is_pinned() == (torch_device.type == "cuda" and source.nbytes >= 128 << 10)

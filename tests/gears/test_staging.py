@@ -39,11 +39,13 @@ def test_what_is_given_arrives(seen_by, monkeypatch):
         assert block.numbers.tolist() == [0.5, number]
 
 
-def test_much_is_copied(monkeypatch):
+@pytest.mark.parametrize("trains", [True, False])
+def test_much_is_copied(trains, monkeypatch):
     monkeypatch.setattr(staging, "_seen_by", in_place)
-    assert not Block([torch.empty(staging._READ)], 0, CPU)._seen
-    for trains in (True, False):
-        assert bool(Block([torch.empty(staging._READ_AT_ONCE // 4)], 0, CPU, trains)._seen) is trains
+    least = staging._READ[trains]
+    little, much = torch.empty(least - 256, dtype=torch.uint8), torch.empty(least, dtype=torch.uint8)
+    assert Block([little], 0, CPU, trains)._seen
+    assert not Block([much], 0, CPU, trains)._seen
 
 
 def test_nothing_is_nothing_to_see(monkeypatch):
