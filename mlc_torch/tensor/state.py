@@ -22,7 +22,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
-from mlc_torch.tensor.host_copy import host_copy
+from mlc_torch.tensor.host_copy import ALONE, host_copy
 from mlc_torch.tensor.little import LITTLE
 
 _ids = itertools.count()
@@ -291,7 +291,7 @@ def staged_for(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy of host memory where a GPU can fetch it from. torch hands such memory out again once it is fetched."""
     with queueing(device):  # new pinned memory waits for the device, which a recording does not survive
         staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
-    return host_copy(staged, view)
+    return host_copy(staged, view, ALONE)
 
 
 def host_bytes(value: torch.Tensor) -> memoryview:
