@@ -80,7 +80,7 @@ def convolutions(draw: random.Random) -> Network:
             draw.choice([1, 3, 3, 5]),
             draw.choice([1, 1, 2]),
         )
-        groups = draw.choice([1, 1, 1, 2]) if given % 2 == 0 else 1
+        groups = draw.choice([1, 1, 1, 2]) if given % 2 == made % 2 == 0 else 1
         if draw.random() < 0.15 and given > 1:
             made = groups = given
         layers.append((given, made, kernel, stride, groups))
