@@ -12,7 +12,6 @@ from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.elements import FITTING
-from mlc_torch.tensor.host_copy import host_copy
 from mlc_torch.tensor.memory import refuse_lack_of_memory
 from mlc_torch.tensor.state import staged_for, upload
 from mlc_torch.torch_private import is_disturbed
@@ -94,10 +93,8 @@ def _write_all(
 
 
 def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
-    if device._kind == "cpu":
-        return source.clone()
     if device._kind == "mps":
         return upload(source, device.torch_device)
-    if source.nbytes < _FROM_THE_SYSTEM:
-        return host_copy(torch.empty_like(source), source)
-    return staged_for(source, device.torch_device)
+    if device._kind == "cuda" and source.nbytes >= _FROM_THE_SYSTEM:
+        return staged_for(source, device.torch_device)
+    return source.clone()

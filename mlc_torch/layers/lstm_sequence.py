@@ -81,12 +81,9 @@ def _by_cudnn(x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c
 
 
 def _by_mps(x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c0: Tensor) -> Result:
-    zeros, training = (
-        wi.new_zeros(wi.shape[0]),
-        torch.is_grad_enabled(),
-    )  # torch has two biases where ML Compute has one
-    weights = [wi, wh, zeros if b is None else b, zeros]
-    return torch.lstm(x, (h0.contiguous(), c0.contiguous()), weights, True, 1, 0.0, training, False, False)
+    zeros = wi.new_zeros(wi.shape[0])  # torch has two biases where ML Compute has one
+    weights, states = [wi, wh, zeros if b is None else b, zeros], (h0.contiguous(), c0.contiguous())
+    return torch.lstm(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
 
 
 def _general(

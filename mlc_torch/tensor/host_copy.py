@@ -1,4 +1,4 @@
-"""Copies within a host's memory, for a GPU's sake: by one thread."""
+"""Copies within a host's memory, for a GPU's sake: by one thread, unless they are large."""
 
 from __future__ import annotations
 

@@ -59,12 +59,20 @@ def test_a_number_still_to_be_negated():
 
 
 @pytest.mark.parametrize(
-    ("elements", "by_torch"), [(2**15 - 1, True), (2**15, False), (2**18 - 1, False), (2**18, True)]
+    ("elements", "most", "by_torch"),
+    [
+        (2**15 - 1, copies.BEHIND_THE_GPU, True),
+        (2**15, copies.BEHIND_THE_GPU, False),
+        (2**18 - 1, copies.BEHIND_THE_GPU, False),
+        (2**18, copies.BEHIND_THE_GPU, True),
+        (2**16 - 1, copies.ALONE, False),
+        (2**16, copies.ALONE, True),
+    ],
 )
-def test_little_and_much_are_left_to_torch(elements, by_torch):
+def test_little_and_much_are_left_to_torch(elements, most, by_torch):
     source, target = torch.randn(elements), torch.empty(elements)
     with Asked() as asked:
-        host_copy(target, source)
+        host_copy(target, source, most)
     assert torch.equal(target, source) and asked.by_torch is by_torch
 
 
