@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from operator import call
@@ -33,6 +33,7 @@ available: dict[str, bool] = {
     "activated_product": hasattr(torch.ops.aten, "_addmm_activation"),
     "packed_lstm": hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight"),
     "script": hasattr(torch.jit, "CompilationUnit"),
+    "below_autograd": hasattr(torch._C, "_AutoDispatchBelowAutograd"),
 }
 
 
@@ -175,6 +176,14 @@ def lacks_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+
+
+def past_autograd() -> type[AbstractContextManager[Any]] | None:
+    """What leads operations past autograd's part of torch's dispatcher, which even without a gradient asks each tensor for one.
+
+    It holds for the thread that enters it. Left by a Ctrl-C between the block and its ``__exit__``, it ends as it is freed.
+    """
+    return torch._C._AutoDispatchBelowAutograd if available["below_autograd"] else None
 
 
 # What surrounds a call, as functions of torch's core: each is asked in every call of a graph.
