@@ -27,6 +27,8 @@ class _Slot:
     def __init__(self, like: Tensors, numbers: int, size: int) -> None:
         self.memory = _pinned(size)
         self.views = views_of(self.memory, like)
+        self.bytes = [v.reshape(-1).view(torch.uint8).numpy().data for v in self.views]
+        """The same, for what is no tensor."""
         self.numbers: np.ndarray = (
             self.memory[size - 4 * numbers :].view(torch.float32).numpy() if numbers else np.empty(0)
         )
@@ -104,17 +106,27 @@ class Block:
         for feed in feeds:
             if not feed.is_cpu:
                 return None
-        slot_number, half = self._next_slot, self._slot_count // 2
-        self._next_slot = (slot_number + 1) % self._slot_count
-        done = self._done[slot_number // half]
-        if slot_number % half == 0 and done is not None:
-            done.synchronize()
+        slot_number = self.next_slot()
         slot = self._slots[slot_number]
         for view, feed in zip(slot.views, feeds, strict=True):
             host_copy(view, feed)
         if numbers:
             slot.numbers[:] = numbers
         return slot_number
+
+    def next_slot(self) -> int:
+        """The number of the slot that comes next; what was in it has been read."""
+        slot_number, half = self._next_slot, self._slot_count // 2
+        self._next_slot = (slot_number + 1) % self._slot_count
+        if slot_number % half == 0:
+            done = self._done[slot_number // half]
+            if done is not None:
+                done.synchronize()
+        return slot_number
+
+    def bytes_of(self, slot_number: int) -> list[memoryview]:
+        """The memory of each input in a slot."""
+        return self._slots[slot_number].bytes
 
     def bring(self, slot_number: int) -> None:
         """Queue the copy of what was staged. Little is read by a kernel, since a copy by the GPU's copy engine begins later.

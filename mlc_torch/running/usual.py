@@ -12,6 +12,7 @@ from functools import lru_cache
 from threading import get_ident
 from typing import Any, NamedTuple
 
+from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
@@ -124,6 +125,7 @@ def usual_inference(
     if repeating is None:
         return None
     bound: dict[str, Any] = {"device": device, "soon": is_soon_done(session)}
+    memory: list[memoryview] = []
     looks, views, copies, publishing = [], ["pass"], ["pass"], []
     for n, feed in enumerate(feeds):
         cut = not whole and feed.batch_axis == 0
@@ -136,7 +138,8 @@ def usual_inference(
         looks += [f"d{n} = inputs.get(name{n})", f"if d{n} is None or {misfit}: return False"]
         if feed.standing is not None and (whole or repeating.kept is not None):
             stands = feed.standing.tensor if repeating.kept is None else repeating.kept.feeds[n]
-            bound |= {f"t{n}": stands, f"memory{n}": feed.standing.bytes[:length]}
+            memory.append(feed.standing.bytes[:length])
+            bound |= {f"t{n}": stands, f"memory{n}": memory[-1]}
             copies.append(f"memory{n}[:] = d{n}._bytes" + (f"[:{length}]" if cut else ""))
         else:
             views += [f"t{n} = d{n}._views.get(form{n})", f"if t{n} is None: t{n} = d{n}._view(*form{n})"]
@@ -171,6 +174,8 @@ def usual_inference(
         taken=", ".join(f"t{n}" for n in range(count)),
         publishing=_lines(publishing, 16),
     )
+    if len(memory) == count and isinstance(repeating.gear, Captured):
+        repeating = repeating._replace(forward=repeating.gear.forward_from(memory) or repeating.forward)
     return _maker(text)(session, *repeating, handle, *graph._gate, **bound)
 
 

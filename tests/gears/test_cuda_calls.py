@@ -18,6 +18,7 @@ from mlc_torch import (
     MLCTrainingWarning,
     unwrap,
 )
+from mlc_torch.engine.captured import Captured
 from tests.graph.programs import array, data, dense, placeholder, values
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
@@ -58,6 +59,22 @@ def test_pinned_memory_may_be_written_to_as_soon_as_a_cuda_call_returns(samples)
         network.execute(x)
         x[:] = np.nan
         close(array_of(network.result), network.expected(given))
+
+
+@pytest.mark.parametrize("inputs", [9, 700])
+def test_calls_that_wait_for_a_busy_gpu_keep_their_inputs_apart(inputs, monkeypatch):
+    """Little data goes from memory that all calls share to one of eight places, each used again once it has been read."""
+    network, made = Network(2, inputs), []
+    given = [values(2, inputs, seed=turn) for turn in range(30)]
+    for x in given[:4]:
+        network.execute(x)
+    monkeypatch.setattr(Captured, "_run_from_slot", lambda *given: pytest.fail("this is no usual call"))
+    torch.cuda._sleep(100_000_000)
+    for x in given:
+        network.execute(x)
+        made.append(network.result._cell.value.clone())  # queued, behind the call
+    for x, y in zip(given, made, strict=True):
+        close(y.cpu().numpy().reshape(2, 5), network.expected(x))
 
 
 def array_of(tensor):
