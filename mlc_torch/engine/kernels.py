@@ -19,8 +19,9 @@ from torch import fx
 
 from mlc_torch.engine import cuda_rules
 from mlc_torch.engine.depthwise import is_depthwise
+from mlc_torch.engine.following import CHANNELS_AT_ONCE, has_vector_code
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
-from mlc_torch.engine.layouts import CHANNELS_AT_ONCE, has_vector_code, is_little_for_torch
+from mlc_torch.engine.layouts import is_little_for_torch
 from mlc_torch.engine.norm_rules import Odd, normalized
 from mlc_torch.engine.product_rules import chosen_product, share_sources, sum_of_few_rows, sum_of_many_rows
 from mlc_torch.engine.replacements import (
@@ -205,11 +206,12 @@ KERNELS_WITH_AVX512 = (
     _SUMMED,
     KernelRule(
         aten.gelu.default,
-        in_pieces("tanh", least=2**15, most=2**16),
+        in_pieces("tanh", least=2**15, most=2**16, most_of_many=2**18),
         "torch 2.11, AVX-512; milliseconds, torch's and so: one thread 65,536 elements .15 and .07, 524,288 1.3 and .70, 16 "
-        "million 52 and 35; two threads .11 and .06, .75 and .45, 28 and 19; eight threads 524,288 elements .27 and .21, 16 "
-        "million 8.4 and 8.9, and 65,536 .04 and .06, where it is left. (Inside of torch's kernel the hyperbolic tangent is "
-        "Sleef's; a sigmoid takes a fifth of its time.)",
+        "million 52 and 35; two threads .11 and .06, .75 and .45, 28 and 19; torch's, in one piece and in two: four threads "
+        "131,072 .11, .07 and .15, 294,912 .25, .12 and .18, a million .88, .45 and .47; eight threads 131,072, which is left, "
+        ".07, .08 and .18, 294,912 .13, .08 and .18, 524,288 .22, .12 and .19, a million .44, .21 and .30. (Inside of torch's "
+        "kernel the hyperbolic tangent is Sleef's; a sigmoid takes a fifth of its time.)",
     ),
     KernelRule(
         aten.gelu_backward.default,
