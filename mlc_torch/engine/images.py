@@ -7,26 +7,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from mlc_torch.engine.layouts import (
-    CHANNELS_AT_ONCE,
-    Next,
-    called,
-    convolve,
-    has_vector_code,
-    holds_convolutions,
-    lay_out_gradient,
-)
+from mlc_torch.engine.following import Next, holds_convolutions, is_odd
+from mlc_torch.engine.layouts import called, convolve, laid_out_for_pooling, lay_out_gradient
 from mlc_torch.engine.plan import is_known
 
 
 def call_over_images(
     module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor], following: Next = Next.OTHER
 ) -> Any:
-    """What a module gives with ``own`` in place of its tensors. ``following``: what becomes of a convolution's result."""
+    """What a module gives with ``own`` in place of its tensors. ``following``: what becomes of the result."""
     if holds_convolutions(module):
         made = convolve(module, own, sources, following)
     else:
         made = called(module, own, _laid_out_for(module, sources))
+        if following is Next.POOLED:
+            made = laid_out_for_pooling(made)
     for value in made if isinstance(made, (tuple, list)) else (made,):
         if isinstance(value, torch.Tensor) and value.dim() == 4:
             lay_out_gradient(value)
@@ -43,7 +38,7 @@ def _laid_out_for(module: nn.Module, sources: list[torch.Tensor]) -> list[torch.
     2.5, 2.2 and 1.8; 12 and 20 channels 1.5, 1.4 and .9, 1.8, 1.6 and 1.3; ARM, one thread, inference 1.5 and 1.2.
     """
     normalizing = [part for part in module.modules() if _may_normalize_groups(part)]
-    if any(isinstance(part, nn.GroupNorm) and _is_odd(part) for part in normalizing):
+    if any(isinstance(part, nn.GroupNorm) and is_odd(part) for part in normalizing):
         return [s.contiguous() for s in sources]
     if not normalizing or not torch.is_grad_enabled():
         return sources
@@ -52,7 +47,3 @@ def _laid_out_for(module: nn.Module, sources: list[torch.Tensor]) -> list[torch.
 
 def _may_normalize_groups(module: nn.Module) -> bool:
     return isinstance(module, nn.GroupNorm) or not is_known(module)
-
-
-def _is_odd(norm: nn.GroupNorm) -> bool:
-    return norm.num_channels // norm.num_groups % CHANNELS_AT_ONCE[has_vector_code()] != 0

@@ -18,9 +18,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from mlc_torch.engine.plan import Plan, Step
-from mlc_torch.layers.convolution import SameConv2d, TransposedConv2d
-from mlc_torch.layers.pooling import Pool2d
+from mlc_torch.engine.following import Next, has_vector_code
+from mlc_torch.layers.convolution import SameConv2d
 
 
 class Layout(Enum):
@@ -29,14 +28,6 @@ class Layout(Enum):
     CONTIGUOUS = "image and weights contiguous"
     CHANNELS_LAST = "weights with channels last, and with them the result; that of a 1x1 as the image lies"
     SLICED = "channels last over every n-th pixel, in place of a stride of n"
-
-
-class Next(Enum):
-    """What becomes of a convolution's result, at once or behind layers that keep its shape."""
-
-    POOLED = "it goes into a pooling layer"
-    FLAT = "its elements are put one behind the other, by this graph or for the program, and no gradient comes back"
-    OTHER = "anything else"
 
 
 @dataclass(frozen=True)
@@ -54,6 +45,8 @@ class Convolution:
     following: Next
     vector_code: bool
     threads: int
+    differentiates: bool
+    """Whether gradients may be asked for."""
 
     @property
     def is_strided_pointwise(self) -> bool:
@@ -73,10 +66,13 @@ class Convolution:
         return not self.image_has_channels_last or self.image[1] * math.prod(self.stride) <= self.outputs
 
     @property
-    def is_pointwise_by_torch(self) -> bool:
+    def is_by_torch(self) -> bool:
         """Whether torch multiplies matrices itself for a 1x1 convolution, rather than asking oneDNN (torch 2.11, 2.13)."""
-        sizes = {*self.kernel, *self.stride, *self.dilation}
-        return sizes == {1} and self.image[0] < 16 and self.threads == 1
+        return self.image[0] < 16 and self.threads == 1
+
+    @property
+    def is_pointwise_by_torch(self) -> bool:
+        return {*self.kernel, *self.stride, *self.dilation} == {1} and self.is_by_torch
 
     @property
     def is_little_for_torch(self) -> bool:
@@ -98,14 +94,12 @@ class LayoutRule:
 
 
 _WORTH_LAYING_OUT = 2**12
-"""Elements. To pool fewer takes no longer in one layout than in the other (1,568 on a Neoverse-N1: 10 µs in both)."""
+"""Elements. To pool fewer takes no longer in one layout than in the other (1,568 on a Neoverse-N1: 10 µs in both). With eight
+threads on x86 whole inferences of 4,096 to 16,384 took .83 of the time where nothing was laid out, of 16,384 to 65,536 .89, of
+65,536 to 262,144 1.0, of more 1.2; with two threads 1.1, 1.0, 1.3 and 1.5."""
 
 FEW = 4
 """Fewer channels are never last."""
-
-CHANNELS_AT_ONCE = {True: 8, False: 4}
-"""How many channels torch's norms take at a time with vector code and without: what these do not divide takes long with channels
-last (``kernels.py`` has the measurements)."""
 
 CONVOLUTION_LAYOUTS = (
     LayoutRule(
@@ -115,6 +109,17 @@ CONVOLUTION_LAYOUTS = (
         "channels last: on x86 forward .15 and .48, gradient .30 and .65; on a Neoverse-N1 .33 and .57, .60 and .98. More "
         "results lie within a fifth of each other, but weights take time to lay out (two layers of 16 and 32 results over "
         "24x24: .44 and .56, trained 1.8 and 2.1), and a stride over 8x8 takes longer to slice than to convolve.",
+    ),
+    LayoutRule(
+        lambda c: (
+            c.vector_code
+            and c.is_strided_pointwise
+            and not (c.differentiates or c.image_has_channels_last or c.is_by_torch)
+        ),
+        Layout.CONTIGUOUS,
+        "Without gradients the kernel of the next rule is not asked for. x86, whole inferences relative to the next rule's: one "
+        "thread, 32 images .77 to 1.0, but 2 and 8 images 1.06 to 1.4, where torch multiplies by itself over what was sliced; "
+        "two threads .88 to 1.0, eight .83 to 1.0. ARM, one thread, 1.0 to 1.5.",
     ),
     LayoutRule(
         lambda c: c.is_strided_pointwise and c.is_dense,
@@ -195,6 +200,7 @@ def layout_of(module: nn.Conv2d, image: torch.Tensor, following: Next = Next.OTH
         following,
         has_vector_code(),
         torch.get_num_threads(),
+        torch.is_grad_enabled(),
     )
     return next(rule.layout for rule in CONVOLUTION_LAYOUTS if rule.applies(asked))
 
@@ -210,8 +216,14 @@ def convolve(
     it has few channels or few elements.
     """
     made = _convolved(module, own, sources, following)
+    return laid_out_for_pooling(made) if following is Next.POOLED else made
+
+
+def laid_out_for_pooling(made: Any) -> Any:
+    """A module's result with channels last, unless it is no image, has few channels or few elements."""
     is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
-    if following is Next.POOLED and is_image and made.shape[1] >= FEW and made.numel() >= _WORTH_LAYING_OUT:
+    worth = _WORTH_LAYING_OUT * max(1, torch.get_num_threads() ** 2 // 4)
+    if is_image and made.shape[1] >= FEW and made.numel() >= worth:
         return made.contiguous(memory_format=torch.channels_last)
     return made
 
@@ -225,8 +237,11 @@ def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[to
         sources = [s.contiguous() for s in sources]
     else:
         own["weight"] = own["weight"].contiguous(memory_format=torch.channels_last)
-        if own["weight"].shape[1] == 1 and sources[0].shape[1] >= FEW:
-            # Such weights are the same in both layouts, as those of 1x1 are, so that torch would go by the image alone.
+        is_read_again = layout is Layout.CHANNELS_LAST and torch.is_grad_enabled() and own["weight"].requires_grad
+        if is_read_again or (own["weight"].shape[1] == 1 and sources[0].shape[1] >= FEW):
+            # torch would lay the image out by itself, once here and once for the gradient. And weights of 1x1 and depthwise ones
+            # are the same in both layouts, so that it would go by the image alone. (Steps of random networks relative to those
+            # without: x86 with 1, 2 and 8 threads .98, where the first is 1x1 .95; ARM .99.)
             sources = [s.contiguous(memory_format=torch.channels_last) for s in sources]
     if layout is Layout.SLICED:
         down, right = module.stride  # type: ignore[misc]
@@ -263,47 +278,5 @@ def called(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.
     return functional_call(module, own, tuple(sources), tie_weights=False)
 
 
-def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
-    """What becomes of the results of convolutions, as far as that decides how they are laid out.
-
-    Pooling over channels last is so much faster that laying the image out for it pays. LeNet's first, 64 images of 16
-    channels and 28x28, milliseconds contiguous and so: on a Neoverse-N1, one thread, forward 6.6 and 1.1, gradient 2.5 and
-    .6, laying it out .8; on x86 with AVX-512, torch 2.11, one thread 5.8 and 1.0, .5 and .7, .7, two threads 3.6 and .6, .3
-    and .3, .4.
-    """
-    ahead: dict[int, set[Next]] = {slot: {Next.FLAT} for slot in plan.readable}
-    found: dict[Step, Next] = {}
-    for step in reversed(plan.steps):
-        following = set().union(*(ahead.get(slot, ()) for slot in step.results))
-        if holds_convolutions(step.module):
-            if Next.POOLED in following:
-                found[step], following = Next.POOLED, {Next.OTHER}
-            elif following == {Next.FLAT} and not differentiates:
-                found[step] = Next.FLAT  # and so are those before it
-            else:
-                following = {Next.OTHER}
-        elif isinstance(step.module, _POOLING):
-            following = {Next.POOLED}
-        elif len(shapes := {plan.cells[slot].shape for slot in (*step.sources, *step.results)}) > 1:
-            same_elements = len({math.prod(shape) for shape in shapes}) == 1  # in other dimensions, then
-            following = {Next.FLAT if same_elements else Next.OTHER}
-        for slot in step.sources:
-            ahead.setdefault(slot, set()).update(following)
-    return found
-
-
-_POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
-
-
 def has_channels_last(image: torch.Tensor) -> bool:
     return image.is_contiguous(memory_format=torch.channels_last) and not image.is_contiguous()
-
-
-def holds_convolutions(module: nn.Module) -> bool:
-    return any(isinstance(part, (nn.modules.conv._ConvNd, TransposedConv2d)) for part in module.modules())
-
-
-@functools.cache
-def has_vector_code() -> bool:
-    """Whether torch was built with vector instructions for this processor."""
-    return torch.backends.cpu.get_cpu_capability() != "DEFAULT"

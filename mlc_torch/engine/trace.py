@@ -17,9 +17,10 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mlc_torch.engine.following import Next, what_follows
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.images import call_over_images
-from mlc_torch.engine.layouts import Next, called, what_follows
+from mlc_torch.engine.layouts import called
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step

@@ -192,7 +192,6 @@ def test_sums_of_several_threads_in_one_line_of_a_cache(monkeypatch):
 @pytest.mark.parametrize("vector_code", [True, False])
 def test_groups_of_an_odd_number_of_channels_are_normalized_over_contiguous_images(monkeypatch, vector_code):
     pretend(monkeypatch, vector_code)
-    monkeypatch.setattr(images, "has_vector_code", lambda: vector_code)
     seen = []
     for channels in (6, 24, 16):
         module = nn.GroupNorm(2, channels)

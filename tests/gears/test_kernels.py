@@ -35,7 +35,7 @@ from mlc_torch import (
     MLCTensor,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import kernels, layouts, product_rules
+from mlc_torch.engine import following, kernels, layouts, product_rules
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.product_rules import Product
@@ -50,7 +50,7 @@ from tests.layers.records import tensor
 
 def pretend(monkeypatch, vector_code: bool) -> None:
     """As if torch was built with vector instructions for this processor, or without."""
-    for module in (kernels, layouts):
+    for module in (following, kernels, layouts):
         monkeypatch.setattr(module, "has_vector_code", lambda: vector_code)
 
 

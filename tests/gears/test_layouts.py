@@ -15,13 +15,16 @@ from mlc_torch import (
     MLCConcatenationLayer,
     MLCConvolutionLayer,
     MLCGraph,
+    MLCGroupNormalizationLayer,
     MLCInferenceGraph,
     MLCPoolingDescriptor,
     MLCPoolingLayer,
     MLCPoolingType,
 )
-from mlc_torch.engine import layouts
-from mlc_torch.engine.layouts import Layout, Next
+from mlc_torch.engine import following, layouts
+from mlc_torch.engine.following import Next
+from mlc_torch.engine.images import call_over_images
+from mlc_torch.engine.layouts import Layout
 from mlc_torch.running.state import Variant
 from tests.gears.test_kernels import pretend
 from tests.graph.programs import conv, cpu, placeholder, values
@@ -83,10 +86,10 @@ def test_whatever_else_holds_convolutions_gets_contiguous_images():
             return super().forward(x)
 
     for module in (Looking(8, 4, 1, 2), nn.Sequential(Looking(8, 4, 3))):
-        assert layouts.holds_convolutions(module)
+        assert following.holds_convolutions(module)
         layouts.convolve(module, dict(module.named_parameters()), [image])
     assert given == [True, True]
-    assert not layouts.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
+    assert not following.holds_convolutions(nn.Sequential(nn.Linear(2, 3), nn.ReLU()))
 
 
 @pytest.mark.parametrize(
@@ -168,14 +171,62 @@ def test_a_result_that_is_flattened(monkeypatch, outputs, image, last, x86):
         assert layouts.layout_of(module, given) is Layout.CHANNELS_LAST
 
 
+@pytest.mark.parametrize(
+    ("samples", "threads", "last", "x86"),
+    [
+        (16, 1, False, Layout.CONTIGUOUS),
+        (2, 1, False, Layout.SLICED),
+        (2, 2, False, Layout.CONTIGUOUS),
+        (2, 2, True, Layout.SLICED),
+    ],
+)
+def test_every_second_pixel_of_an_inference(monkeypatch, samples, threads, last, x86):
+    """Without gradients, vector code takes the stride as it is, unless torch multiplies by itself or channels are last."""
+    monkeypatch.setattr(layouts.torch, "get_num_threads", lambda: threads)
+    module = nn.Conv2d(8, 64, 1, 2)
+    given = torch.empty(samples, 8, 24, 24).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    for vector_code, want in ((True, x86), (False, Layout.SLICED)):
+        pretend(monkeypatch, vector_code)
+        with torch.no_grad():
+            assert layouts.layout_of(module, given) is want
+        assert layouts.layout_of(module, given) is Layout.SLICED
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_an_image_is_laid_out_once_for_both_passes(trains):
+    """torch would do it in each; where the weights want no gradient, only the first reads the image."""
+    module = nn.Conv2d(3, 16, 3)
+    module.weight.requires_grad_(trains)
+    image = torch.randn(8, 3, 9, 9)
+    with Copies() as copies:
+        made = layouts.convolve(module, dict(module.named_parameters()), [image])
+        torch.autograd.grad(made.square().sum(), module.weight if trains else module.bias)
+    assert copies.shapes.count(image.shape) == trains
+    want = F.conv2d(image.double(), module.weight.double(), module.bias.double())
+    torch.testing.assert_close(made.double(), want, rtol=1e-4, atol=1e-4)
+
+
+class Copies(TorchDispatchMode):
+    """Writes down the shapes of what is copied by the graph, not inside of a kernel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[torch.Size] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.clone.default:
+            self.shapes.append(args[0].shape)
+        return func(*args, **(kwargs or {}))
+
+
 def test_few_channels_are_never_last(monkeypatch):
     image = torch.randn(32, 4, 9, 9)
     for vector_code in (True, False):
         pretend(monkeypatch, vector_code)
         for outputs, want in ((3, False), (4, True)):
             module = nn.Conv2d(4, outputs, 3)
-            for following in Next.OTHER, Next.POOLED:
-                made = layouts.convolve(module, dict(module.named_parameters()), [image], following)
+            for becomes in Next.OTHER, Next.POOLED:
+                made = layouts.convolve(module, dict(module.named_parameters()), [image], becomes)
                 assert (
                     made.is_contiguous() is not want and made.is_contiguous(memory_format=torch.channels_last) is want
                 )
@@ -194,9 +245,9 @@ def follows(*results, differentiates: bool = False) -> Next | None:
     assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
     plan = inference._session(Variant.whole).plan
     (step,) = (
-        s for s in plan.steps if layouts.holds_convolutions(s.module) and s.results == (plan.slots[id(made._cell)],)
+        s for s in plan.steps if following.holds_convolutions(s.module) and s.results == (plan.slots[id(made._cell)],)
     )
-    return layouts.what_follows(plan, differentiates).get(step)
+    return following.what_follows(plan, differentiates).get(step)
 
 
 def act(graph, x):
@@ -210,6 +261,22 @@ def flat(graph, x):
 def pool(graph, x):
     descriptor = MLCPoolingDescriptor(type=MLCPoolingType.max, kernelSizes=(2, 2))
     return graph.node(MLCPoolingLayer(descriptor=descriptor), source=x)
+
+
+def odd(graph, x):
+    return graph.node(_norm(8), source=x)  # groups of two channels
+
+
+def even(graph, x):
+    return graph.node(_norm(2), source=x)
+
+
+def _norm(groups):
+    layer = MLCGroupNormalizationLayer(
+        featureChannelCount=16, groupCount=groups, beta=None, gamma=None, varianceEpsilon=1e-5
+    )
+    assert layer is not None
+    return layer
 
 
 def join(graph, x):
@@ -234,6 +301,9 @@ def again(graph, x):
         ([[act, flat], [act, pool]], Next.POOLED),
         ([[act, flat], [again]], Next.FLAT),
         ([[act, flat], [again, pool]], None),
+        ([[even, act, pool, flat]], Next.POOLED),
+        ([[odd, act, pool, flat]], Next.FLAT),
+        ([[odd, again, pool, flat]], Next.FLAT),
     ],
 )
 def test_what_follows(results, want):
@@ -241,8 +311,20 @@ def test_what_follows(results, want):
     assert follows(*results, differentiates=True) is (None if want is Next.FLAT else want)
 
 
-def test_few_elements_are_not_laid_out_for_pooling():
+@pytest.mark.parametrize(("threads", "size"), [(1, 26), (2, 26), (4, 48), (8, 94)])
+def test_few_elements_are_not_laid_out_for_pooling(monkeypatch, threads, size):
+    monkeypatch.setattr(layouts.torch, "get_num_threads", lambda: threads)
     module = nn.Conv2d(1, 8, 3)
-    for size, want in ((24, False), (26, True)):
-        made = layouts.convolve(module, dict(module.named_parameters()), [torch.randn(1, 1, size, size)], Next.POOLED)
+    for pixels, want in ((size - 2, False), (size, True)):
+        image = torch.randn(1, 1, pixels, pixels)
+        made = layouts.convolve(module, dict(module.named_parameters()), [image], Next.POOLED)
         assert made.is_contiguous(memory_format=torch.channels_last) is want
+
+
+def test_a_norm_that_makes_images_contiguous_lays_them_out_for_pooling():
+    """And the convolution before it does not. The numbers against plain torch's of 64 bits."""
+    x, norm = torch.randn(4, 16, 24, 24).to(memory_format=torch.channels_last), nn.GroupNorm(8, 16)
+    for following_it, want in ((Next.POOLED, True), (Next.OTHER, False)):
+        made = call_over_images(norm, dict(norm.named_parameters()), [x], following_it)
+        assert made.is_contiguous(memory_format=torch.channels_last) is want
+        torch.testing.assert_close(made.double(), F.group_norm(x.double(), 8), rtol=1e-4, atol=1e-5)

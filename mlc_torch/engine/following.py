@@ -1,0 +1,77 @@
+"""What becomes of images: whether they are pooled or flattened later, which decides how they are laid out."""
+
+from __future__ import annotations
+
+import functools
+import math
+from enum import Enum
+
+import torch
+from torch import nn
+
+from mlc_torch.engine.plan import Plan, Step
+from mlc_torch.layers.convolution import TransposedConv2d
+from mlc_torch.layers.pooling import Pool2d
+
+CHANNELS_AT_ONCE = {True: 8, False: 4}
+"""How many channels torch's norms take at a time with vector code and without: what these do not divide takes long with channels
+last (``kernels.py`` has the measurements)."""
+
+_POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
+
+
+class Next(Enum):
+    """What becomes of the result of a convolution, or of a norm that is given contiguous images, at once or behind layers that
+    keep its shape."""
+
+    POOLED = "it goes into a pooling layer"
+    FLAT = "it is made contiguous, by this graph or for the program, and no gradient comes back"
+    OTHER = "anything else"
+
+
+def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
+    """What becomes of results, as far as that decides how they are laid out.
+
+    Pooling over channels last is so much faster that laying the image out for it pays. LeNet's first, 64 images of 16
+    channels and 28x28, milliseconds contiguous and so: on a Neoverse-N1, one thread, forward 6.6 and 1.1, gradient 2.5 and
+    .6, laying it out .8; on x86 with AVX-512, torch 2.11, one thread 5.8 and 1.0, .5 and .7, .7, two threads 3.6 and .6, .3
+    and .3, .4.
+    """
+    ahead: dict[int, set[Next]] = {slot: {Next.FLAT} for slot in plan.readable}
+    found: dict[Step, Next] = {}
+    for step in reversed(plan.steps):
+        following = set().union(*(ahead.get(slot, ()) for slot in step.results))
+        if holds_convolutions(step.module):
+            if Next.POOLED in following:
+                found[step], following = Next.POOLED, {Next.OTHER}
+            elif following == {Next.FLAT} and not differentiates:
+                found[step] = Next.FLAT  # and so are those before it
+            else:
+                following = {Next.OTHER}
+        elif isinstance(step.module, nn.GroupNorm) and is_odd(step.module):
+            if Next.POOLED in following:
+                found[step] = Next.POOLED
+            following = {Next.FLAT}
+        elif isinstance(step.module, _POOLING):
+            following = {Next.POOLED}
+        elif len(shapes := {plan.cells[slot].shape for slot in (*step.sources, *step.results)}) > 1:
+            same_elements = len({math.prod(shape) for shape in shapes}) == 1  # in other dimensions, then
+            following = {Next.FLAT if same_elements else Next.OTHER}
+        for slot in step.sources:
+            ahead.setdefault(slot, set()).update(following)
+    return found
+
+
+def holds_convolutions(module: nn.Module) -> bool:
+    return any(isinstance(part, (nn.modules.conv._ConvNd, TransposedConv2d)) for part in module.modules())
+
+
+def is_odd(norm: nn.GroupNorm) -> bool:
+    """Whether torch's vectors do not divide a group's channels, so that it is given contiguous images."""
+    return norm.num_channels // norm.num_groups % CHANNELS_AT_ONCE[has_vector_code()] != 0
+
+
+@functools.cache
+def has_vector_code() -> bool:
+    """Whether torch was built with vector instructions for this processor."""
+    return torch.backends.cpu.get_cpu_capability() != "DEFAULT"
