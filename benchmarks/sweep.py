@@ -86,6 +86,8 @@ def convolutions(draw: random.Random) -> Network:
         layers.append((given, made, kernel, stride, groups))
         given, left = made, (left - 1) // stride + 1
     pools = pooling is not None and left % 2 == 0
+    if images == left == 1 and normed is nn.BatchNorm2d:
+        normed = None  # a channel of one number has no variance
 
     def make() -> nn.Module:
         parts: list[nn.Module] = []
