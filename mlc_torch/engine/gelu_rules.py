@@ -17,19 +17,13 @@ aten = torch.ops.aten
 
 _GRAIN = 2**15
 """Fewer elements torch does not share out between threads."""
-_MANY_THREADS = 4
-"""So many take longer to begin than a piece takes."""
 
 
-def in_pieces(form: str, least: int, most: int, most_of_many: int) -> Callable[[fx.Node], Replacement | None]:
-    """GELU in our way, from so many elements a thread on, in pieces of at most so many a thread.
-
-    ``most_of_many``: where there are many threads; then all of it may be one piece.
-    """
+def in_pieces(form: str, least: int, most: int) -> Callable[[fx.Node], Replacement | None]:
+    """GELU in our way, from so many elements a thread on, in pieces of at most so many a thread."""
 
     def replace(node: fx.Node) -> Replacement | None:
-        are_many = torch.get_num_threads() >= _MANY_THREADS
-        count = _pieces(form, least, most_of_many if are_many else most, are_many, node, *node.all_input_nodes)
+        count = _pieces(form, least, most, most, node, *node.all_input_nodes)
         return None if count is None else (gelu_in_pieces, (*node.args, count))
 
     return replace
@@ -58,7 +52,7 @@ def by_slope(form: str, least: int, most: int, up_to: int | None = None) -> Call
         ahead = next((n for n in x.users if n.target is aten.gelu.default and n.kwargs == node.kwargs), None)
         if ahead is None or (up_to is not None and torch.get_num_threads() > up_to):
             return None
-        count = _pieces(form, least, most, False, node, grad, x, ahead)
+        count = _pieces(form, least, most, _GRAIN, node, grad, x, ahead)
         if count is None:
             return None
         with node.graph.inserting_before(ahead):
@@ -71,19 +65,20 @@ def by_slope(form: str, least: int, most: int, up_to: int | None = None) -> Call
     return replace
 
 
-def _pieces(form: str, least: int, most: int, whole: bool, *nodes: fx.Node) -> int | None:
+def _pieces(form: str, least: int, most: int, whole: int, *nodes: fx.Node) -> int | None:
     """Into how many pieces the first node's work is divided; ``None`` where it is left to torch.
 
-    Two pieces are all the memory that a slope in place needs, and a piece is at most half if that still gives every thread
-    its grain: no more than the result takes, or 256 KiB a thread. ``whole``: it may be more.
+    ``whole``: up to so many elements a thread are one piece, which is fastest; in its own memory GELU then takes as much as the
+    result would. A slope needs two pieces beside it, so that a piece is at most half.
     """
     elements, threads = math.prod(nodes[0].meta["lies"][0]), torch.get_num_threads()
     if nodes[0].kwargs.get("approximate", "none") != form or elements < least * threads:
         return None
     if any(node.meta["lies"] != nodes[0].meta["lies"] for node in nodes) or not _is_dense(nodes[0]):
         return None
-    piece = min(max(elements if whole else elements // 2, _GRAIN * threads), most * threads)
-    return -(-elements // piece)
+    if elements <= whole * threads:
+        return 1
+    return -(-elements // min(max(elements // 2, whole * threads), most * threads))
 
 
 def _is_dense(node: fx.Node) -> bool:

@@ -206,12 +206,12 @@ KERNELS_WITH_AVX512 = (
     _SUMMED,
     KernelRule(
         aten.gelu.default,
-        in_pieces("tanh", least=2**15, most=2**16, most_of_many=2**18),
-        "torch 2.11, AVX-512; milliseconds, torch's and so: one thread 65,536 elements .15 and .07, 524,288 1.3 and .70, 16 "
-        "million 52 and 35; two threads .11 and .06, .75 and .45, 28 and 19; torch's, in one piece and in two: four threads "
-        "131,072 .11, .07 and .15, 294,912 .25, .12 and .18, a million .88, .45 and .47; eight threads 131,072, which is left, "
-        ".07, .08 and .18, 294,912 .13, .08 and .18, 524,288 .22, .12 and .19, a million .44, .21 and .30. (Inside of torch's "
-        "kernel the hyperbolic tangent is Sleef's; a sigmoid takes a fifth of its time.)",
+        in_pieces("tanh", least=2**15, most=2**19),
+        "torch 2.11, AVX-512; milliseconds, torch's, in one piece and in two: one thread 65,536 elements .19, .08 and .11, "
+        "524,288 1.7, .91 and .82, a million 3.8, 1.8 and 1.9; two threads 65,536 .10, .05 and .08, 524,288 .95, .37 and .43, a "
+        "million 2.0, .91 and .82; four 131,072 .12, .07 and .14, a million 1.2, .57 and .53; eight 131,072, left, .07, "
+        ".08 and .18, 294,912 .13, .08 and .18, a million .44, .21 and .30. More pieces take longer. (Inside of torch's kernel "
+        "the hyperbolic tangent is Sleef's; a sigmoid takes a fifth of its time.)",
     ),
     KernelRule(
         aten.gelu_backward.default,

@@ -269,9 +269,9 @@ class Pooled(TorchDispatchMode):
 def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code):
     """A convolution over them gives contiguous images by itself."""
     pretend(monkeypatch, vector_code)
-    results = []
+    results, samples = [], 32 * torch.get_num_threads() ** 2  # many threads pool more before it pays
     for options in ([], [MLCGraphCompilationOptions.debugLayers]):
-        graph, x = MLCGraph(), placeholder(32, 1, 8, 8)
+        graph, x = MLCGraph(), placeholder(samples, 1, 8, 8)
         image = graph.node(MLCActivationLayer.relu, source=graph.node(convolution(1, 4, 3, 1, 1), source=x))
         pooling = MLCPoolingDescriptor(
             type=MLCPoolingType.max, kernelSizes=(2, 2), strides=(2, 2), paddingPolicy=MLCPaddingPolicy.valid
@@ -280,7 +280,7 @@ def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code
         inference = MLCInferenceGraph(graphObjects=[graph])
         assert inference.addInputs({"x": x}) and inference.compile(options=options, device=cpu())
         with Pooled() as seen:
-            assert inference.execute(inputsData={"x": data(values(32, 1, 8, 8))}, batchSize=0, options=[])
+            assert inference.execute(inputsData={"x": data(values(samples, 1, 8, 8))}, batchSize=0, options=[])
         assert seen.last == [not options]
         results.append(array(result))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
