@@ -25,7 +25,7 @@ class Next(Enum):
     keep its shape."""
 
     POOLED = "it goes into a pooling layer"
-    FLAT = "it is made contiguous, by this graph or for the program, and no gradient comes back"
+    FLAT = "it is made contiguous, by this graph or for the program"
     OTHER = "anything else"
 
 
@@ -44,8 +44,10 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
         if holds_convolutions(step.module):
             if Next.POOLED in following:
                 found[step], following = Next.POOLED, {Next.OTHER}
-            elif following == {Next.FLAT} and not differentiates:
-                found[step] = Next.FLAT  # and so are those before it
+            elif following == {Next.FLAT}:
+                found[step] = Next.FLAT
+                if differentiates:  # otherwise those before it, too
+                    following = {Next.OTHER}
             else:
                 following = {Next.OTHER}
         elif isinstance(step.module, nn.GroupNorm) and is_odd(step.module):
