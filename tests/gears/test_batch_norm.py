@@ -216,11 +216,11 @@ def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypa
         counted = lambda *given, name=name, function=function: used.append((name, given[-1] > 0)) or function(*given)  # noqa: E731
         monkeypatch.setattr(norm_rules, name, counted)
     twin = nn.Sequential(
-        nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 784, 2)
+        nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 784, 2)
     )
     twin = twin.double()
     workload = Workload(
-        "", lambda: copy.deepcopy(twin).float(), translate, (samples, 3, 28, 28), "sgd plain", classes=2
+        "", lambda: copy.deepcopy(twin).float(), translate, (samples, 4, 28, 28), "sgd plain", classes=2
     )
     ours = MLCompute(workload, torch.device("cpu"))
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.01)
