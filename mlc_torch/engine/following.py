@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from enum import Enum
 
-import torch
 from torch import nn
 
 from mlc_torch.engine.plan import Plan, Step
+from mlc_torch.engine.processor import CHANNELS_AT_ONCE, has_vector_code
 from mlc_torch.layers.convolution import TransposedConv2d
 from mlc_torch.layers.pooling import Pool2d
-
-CHANNELS_AT_ONCE = {True: 8, False: 4}
-"""How many channels torch's norms take at a time with vector code and without: what these do not divide takes long with channels
-last (``kernels.py`` has the measurements)."""
 
 _POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
 
@@ -71,9 +66,3 @@ def holds_convolutions(module: nn.Module) -> bool:
 def is_odd(norm: nn.GroupNorm) -> bool:
     """Whether torch's vectors do not divide a group's channels, so that it is given contiguous images."""
     return norm.num_channels // norm.num_groups % CHANNELS_AT_ONCE[has_vector_code()] != 0
-
-
-@functools.cache
-def has_vector_code() -> bool:
-    """Whether torch was built with vector instructions for this processor."""
-    return torch.backends.cpu.get_cpu_capability() != "DEFAULT"

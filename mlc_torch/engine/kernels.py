@@ -8,7 +8,6 @@ known of a GPU in ``cuda_rules.py``.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,10 +18,10 @@ from torch import fx
 
 from mlc_torch.engine import cuda_rules
 from mlc_torch.engine.depthwise import is_depthwise
-from mlc_torch.engine.following import CHANNELS_AT_ONCE, has_vector_code
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import is_little_for_torch
 from mlc_torch.engine.norm_rules import Odd, normalized
+from mlc_torch.engine.processor import CHANNELS_AT_ONCE, has_avx512, has_vector_code
 from mlc_torch.engine.product_rules import chosen_product, share_sources, sum_of_few_rows, sum_of_many_rows
 from mlc_torch.engine.replacements import (
     Replacement,
@@ -233,11 +232,6 @@ KERNELS_ON_A_GPU = (
     KernelRule(aten.convolution_backward.default, cuda_rules.bias_by_itself, cuda_rules.PIXELS),
 )
 """The one that it was measured on."""
-
-
-@functools.cache
-def has_avx512() -> bool:
-    return torch.backends.cpu.get_cpu_capability() == "AVX512"
 
 
 def _rules_for(device: torch.device) -> tuple[KernelRule, ...]:

@@ -18,7 +18,8 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from mlc_torch.engine.following import Next, has_vector_code
+from mlc_torch.engine.following import Next
+from mlc_torch.engine.processor import has_vector_code
 from mlc_torch.layers.convolution import SameConv2d
 
 

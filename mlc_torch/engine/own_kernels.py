@@ -16,9 +16,9 @@ from torch import Tensor, fx
 from torch.nn import functional as F
 
 from mlc_torch.engine.cuda_rules import adds_bias_apart, is_measured
-from mlc_torch.engine.following import has_vector_code
 from mlc_torch.engine.gelu import CUBE, TWICE
 from mlc_torch.engine.kernels import is_plain
+from mlc_torch.engine.processor import has_vector_code
 from mlc_torch.engine.product_rules import product_of
 from mlc_torch.engine.replacements import convolution_backward, convolution_of_one_channel
 from mlc_torch.operations import operation
