@@ -39,7 +39,7 @@ from mlc_torch.engine import following, kernels, layouts, product_rules
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.product_rules import Product
-from mlc_torch.engine.replacements import product_with_transposed_source, product_with_transposed_weight
+from mlc_torch.engine.replacements import by_column, product_with_transposed_source, product_with_transposed_weight
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import record
 from mlc_torch.nodes.node import Node, infer
@@ -58,6 +58,14 @@ def test_every_rule_says_how_it_is_known():
     by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
     tables = layouts.CONVOLUTION_LAYOUTS, product_rules.PRODUCTS_BY_ACL, *by_vectors, kernels.KERNELS_ON_A_GPU
     assert all(rule.evidence for table in tables for rule in table)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 5), (5, 1), (32, 784), (64, 784)])
+def test_a_matrix_by_column(shape):
+    x = torch.randn(shape)
+    for given in (x, x.t().contiguous().t(), x.t()):
+        found = by_column(given)
+        assert found.t().is_contiguous() and torch.equal(found, given)
 
 
 @pytest.mark.parametrize(
