@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
-
 from mlc_torch.engine import recording
 from mlc_torch.engine.capturing import NOTHING, Capturing
 from mlc_torch.engine.gear import Gradients, Tensors
@@ -74,17 +72,16 @@ class Captured(Capturing):
         graphs = [graph for graph, _ in self._by_slot if graph is not None]
         if len(graphs) < len(block.slot_numbers):
             return None
-        # torch's class has a ``replay`` in Python, which calls this one.
-        replays = [super(torch.cuda.CUDAGraph, graph).replay for graph in graphs]
-        slots = list(zip(map(block.bytes_of, block.slot_numbers), replays, (v for _, v in self._by_slot), strict=True))
+        results = (values for _, values in self._by_slot)
+        slots = list(zip(map(block.bytes_of, block.slot_numbers), graphs, results, strict=True))
 
         def forward(feeds: Tensors, constants: Tensors) -> Tensors:
             with recording.LOCK:
                 number = block.next_slot()
-                targets, replay, values = slots[number]
+                targets, graph, values = slots[number]
                 for target, source in zip(targets, memory):  # noqa: B905 - one for each, and strict takes its time
                     target[:] = source
-                replay()
+                graph.replay()
                 block.mark(number)
                 return values
 

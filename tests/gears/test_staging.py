@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from mlc_torch.engine import staging
+from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.staging import Block
+from mlc_torch.tensor.data import seen_as_bytes
 
 CPU = torch.device("cpu")
 
@@ -51,3 +53,34 @@ def test_much_is_copied(trains, monkeypatch):
 def test_nothing_is_nothing_to_see(monkeypatch):
     monkeypatch.setattr(staging, "_seen_by", lambda device, memory: pytest.fail("there is no memory"))
     assert Block([], 0, CPU).feeds == []
+
+
+def test_memory_that_all_calls_share_goes_to_one_slot_after_the_other(monkeypatch):
+    """With recordings that only write down what they would read; the real ones are in test_cuda_calls.py."""
+    monkeypatch.setattr(staging, "_seen_by", in_place)
+    given = [torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64)]
+    gear, seen = Captured.__new__(Captured), []
+    gear._block = block = Block(given, 0, CPU)
+
+    class Recorded:
+        def __init__(self, number):
+            self.views = block._slots[number].views
+
+        def replay(self):
+            seen.append([view.clone() for view in self.views])
+
+    gear._by_slot = [(Recorded(number), [torch.tensor(number)]) for number in block.slot_numbers]
+    forward = gear.forward_from([seen_as_bytes(t)[0] for t in given])
+    for number in range(3):  # the fourth would make an event
+        for tensor in given:
+            tensor += 1
+        assert forward([], []) == [torch.tensor(number)]
+    assert [[float(view.sum()) for view in views] for views in seen] == [[6, 4], [12, 8], [18, 12]]
+
+
+@pytest.mark.parametrize("recorded", [[], [(None, [])] * 8])
+def test_what_is_not_recorded_for_each_slot_is_not_replayed_so(recorded, monkeypatch):
+    monkeypatch.setattr(staging, "_seen_by", in_place)
+    gear = Captured.__new__(Captured)
+    gear._block, gear._by_slot = Block([torch.zeros(2)], 0, CPU), recorded
+    assert gear.forward_from([]) is None
