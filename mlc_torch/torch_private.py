@@ -37,6 +37,10 @@ available: dict[str, bool] = {
 }
 
 
+GRAIN = 2**15
+"""Elements from which on torch shares element-wise work, such as a copy, out between threads."""
+
+
 _writes_out: ContextVar[bool] = ContextVar("_writes_out", default=False)
 is_written_out = _writes_out.get
 """Whether a compiler looks on, that wants to see into everything."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from mlc_torch.engine import recording
 from mlc_torch.engine.capturing import NOTHING, Capturing
-from mlc_torch.engine.gear import Gradients, Tensors
+from mlc_torch.engine.gear import Forward, Gradients, Tensors
 from mlc_torch.engine.updater import Updater
-
-Forward = Callable[[Tensors, Tensors], Tensors]
 
 
 class Captured(Capturing):
@@ -57,10 +55,13 @@ class Captured(Capturing):
         if slot_number is None:
             block.take(feeds)
             return self._replay()
+        return self._replay_slot(slot_number)
+
+    def _replay_slot(self, slot_number: int) -> Tensors:
         graph, values = self._by_slot[slot_number]
         if graph is not None:
             graph.replay()
-        block.mark(slot_number)
+        self._block.mark(slot_number)
         return values
 
     def forward_from(self, memory: Sequence[memoryview]) -> Forward | None:
@@ -69,21 +70,14 @@ class Captured(Capturing):
         (H200, µs for one sample of a perceptron, of which the GPU takes 14.2: through ``forward`` 18.5, through this 14.2.)
         """
         block = self._block
-        graphs = [graph for graph, _ in self._by_slot if graph is not None]
-        if len(graphs) < len(block.slot_numbers):
+        if not self._by_slot or any(graph is None for graph, _ in self._by_slot):
             return None
-        results = (values for _, values in self._by_slot)
-        slots = list(zip(map(block.bytes_of, block.slot_numbers), graphs, results, strict=True))
 
         def forward(feeds: Tensors, constants: Tensors) -> Tensors:
             with recording.LOCK:
-                number = block.next_slot()
-                targets, graph, values = slots[number]
-                for target, source in zip(targets, memory):  # noqa: B905 - one for each, and strict takes its time
-                    target[:] = source
-                graph.replay()
-                block.mark(number)
-                return values
+                slot_number = block.next_slot()
+                block.fill_from(slot_number, memory)
+                return self._replay_slot(slot_number)
 
         return forward
 

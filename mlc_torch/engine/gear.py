@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 
 Tensors = Sequence[torch.Tensor]
+Forward = Callable[[Tensors, Tensors], Tensors]
 Gradients = tuple[list[torch.Tensor | None], list[torch.Tensor | None]]
 """Those of the plan's trained tensors, and those of its wanted slots."""
 

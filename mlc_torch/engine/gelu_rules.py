@@ -12,11 +12,9 @@ from torch import fx
 
 from mlc_torch.engine.gelu import gelu_as_it_lies, gelu_gradient_by_slope, gelu_in_pieces, gelu_with_slope
 from mlc_torch.engine.replacements import Replacement
+from mlc_torch.torch_private import GRAIN
 
 aten = torch.ops.aten
-
-_GRAIN = 2**15
-"""Fewer elements torch does not share out between threads."""
 
 
 def in_pieces(form: str, least: int, most: int) -> Callable[[fx.Node], Replacement | None]:
@@ -52,7 +50,7 @@ def by_slope(form: str, least: int, most: int, up_to: int | None = None) -> Call
         ahead = next((n for n in x.users if n.target is aten.gelu.default and n.kwargs == node.kwargs), None)
         if ahead is None or (up_to is not None and torch.get_num_threads() > up_to):
             return None
-        count = _pieces(form, least, most, _GRAIN, node, grad, x, ahead)
+        count = _pieces(form, least, most, GRAIN, node, grad, x, ahead)
         if count is None:
             return None
         with node.graph.inserting_before(ahead):

@@ -20,8 +20,8 @@ def call_over_images(
         made = convolve(module, own, sources, following)
     else:
         made = called(module, own, _laid_out_for(module, sources))
-        if following is Next.POOLED:
-            made = laid_out_for_pooling(made)
+    if following is Next.POOLED:
+        made = laid_out_for_pooling(made)
     for value in made if isinstance(made, (tuple, list)) else (made,):
         if isinstance(value, torch.Tensor) and value.dim() == 4:
             lay_out_gradient(value)

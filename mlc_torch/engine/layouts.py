@@ -219,24 +219,8 @@ def convolve(
     """Call a module that has convolutions in it, laid out by the rules, with ``own`` in place of its tensors.
 
     Only torch's own class and ours are known to compute what the rules think. In whatever else holds a convolution it
-    finds contiguous images, as it would without us: channels last are handed on from layer to layer. A result that is
-    pooled gets them even if it has none, as over images of a single channel, for which both layouts are the same; unless
-    it has few channels or few elements.
+    finds contiguous images, as it would without us: channels last are handed on from layer to layer.
     """
-    made = _convolved(module, own, sources, following)
-    return laid_out_for_pooling(made) if following is Next.POOLED else made
-
-
-def laid_out_for_pooling(made: Any) -> Any:
-    """A module's result with channels last, unless it is no image, has few channels or few elements."""
-    is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
-    worth = _WORTH_LAYING_OUT * max(1, torch.get_num_threads() ** 2 // 4)
-    if is_image and made.shape[1] >= FEW and made.numel() >= worth:
-        return made.contiguous(memory_format=torch.channels_last)
-    return made
-
-
-def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor], following: Next) -> Any:
     layout = Layout.CONTIGUOUS
     is_known = type(module) in (nn.Conv2d, SameConv2d) and own["weight"].dtype == torch.float32
     if is_known and sources[0].dim() == 4:  # torch takes an image without a batch, too
@@ -259,6 +243,18 @@ def _convolved(module: nn.Module, own: dict[str, torch.Tensor], sources: list[to
         # As its neighbours, whatever the image has. (The slice itself would have to be kept for the gradient.)
         return made.contiguous(memory_format=torch.channels_last) if made.shape[1] >= FEW else made
     return called(module, own, sources)
+
+
+def laid_out_for_pooling(made: Any) -> Any:
+    """A module's result with channels last, unless it is no image, has few channels or few elements.
+
+    It may have none by itself: over images of a single channel both layouts are the same, and some norms get contiguous ones.
+    """
+    is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
+    worth = _WORTH_LAYING_OUT * max(1, torch.get_num_threads() ** 2 // 4)
+    if is_image and made.shape[1] >= FEW and made.numel() >= worth:
+        return made.contiguous(memory_format=torch.channels_last)
+    return made
 
 
 def lay_out_gradient(image: torch.Tensor) -> None:

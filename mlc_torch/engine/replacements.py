@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.depthwise import depthwise_gradients
-from mlc_torch.torch_private import own_conv_backward, own_conv_forward
+from mlc_torch.torch_private import GRAIN, own_conv_backward, own_conv_forward
 
 Replacement = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function, and what it is called with."""
@@ -44,17 +44,13 @@ def bias_gradient(grad: torch.Tensor) -> torch.Tensor:
     return grad.sum(0).flatten(1).sum(1)
 
 
-_GRAIN = 2**15
-"""So many elements torch copies by several threads."""
-
-
 def by_column(x: torch.Tensor) -> torch.Tensor:
     """A matrix laid out column by column.
 
     To write little of it with a stride takes less time than to read it so; several threads would write into the same lines of a
     cache. (Neoverse-N1, two threads, µs: 32x784 79 and 100, 32x128 41 and 40, 64x784 629 and 147.)
     """
-    if x.numel() >= _GRAIN or not x.is_contiguous():
+    if x.numel() >= GRAIN or not x.is_contiguous():
         return x.t().contiguous().t()
     return x.new_empty(x.shape[::-1]).t().copy_(x)
 

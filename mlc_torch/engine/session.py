@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 
 from mlc_torch.engine.asked_late import gradients_again, values_again
 from mlc_torch.engine.captured import Captured
-from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.gear import Forward, Gear, Tensors
 from mlc_torch.engine.geared import Geared
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plan import Plan
@@ -31,7 +31,7 @@ class Repeating(NamedTuple):
     """An inference that will do for the next ones, as long as the session has the same gear and kept the same of it, and no
     module is hooked. Who runs one gives the session its ``values``."""
 
-    forward: Callable[[Tensors, Tensors], Tensors]
+    forward: Forward
     gear: Gear
     kept: Kept | None
     hooks: tuple[dict[Any, Any], ...]

@@ -124,9 +124,10 @@ class Block:
                 done.synchronize()
         return slot_number
 
-    def bytes_of(self, slot_number: int) -> list[memoryview]:
-        """The memory of each input in a slot."""
-        return self._slots[slot_number].bytes
+    def fill_from(self, slot_number: int, memory: Sequence[memoryview]) -> None:
+        """Copy the bytes of the inputs into a slot."""
+        for target, source in zip(self._slots[slot_number].bytes, memory):  # noqa: B905 - strict takes its time
+            target[:] = source
 
     def bring(self, slot_number: int) -> None:
         """Queue the copy of what was staged. Little is read by a kernel, since a copy by the GPU's copy engine begins later.

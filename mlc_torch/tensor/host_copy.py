@@ -6,7 +6,9 @@ import ctypes
 
 import torch
 
-_MANY = 2**15
+from mlc_torch.torch_private import GRAIN
+
+_MANY = GRAIN
 """So many elements torch copies by several threads, which have to be woken, and wait for a core on a host that is busy otherwise.
 (An H200's host with 16 cores, 512 KiB, microseconds by one thread: half of the copies within 50, all within 160; by torch's 20,
 but in 6,000 copies one takes 3,000 to 14,000. LeNet's steps, whose inputs were copied so, took .2 to 3.6 ms on a busy one.)"""

@@ -292,6 +292,10 @@ def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code
         assert seen.last == [not options]
         results.append(array(result))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
+    numbers = values(4, 1, 3, 3, low=-0.5, high=0.5), values(samples, 1, 8, 8)  # the weights, and the data
+    weights, given = (torch.from_numpy(a).double() for a in numbers)
+    want = F.max_pool2d(F.conv2d(given, weights, padding=1).relu(), 2)
+    np.testing.assert_allclose(results[0], want.numpy(), rtol=1e-4, atol=1e-5)
 
 
 class OverRows(TorchDispatchMode):

@@ -229,7 +229,7 @@ def test_few_channels_are_never_last(monkeypatch):
         for outputs, want in ((3, False), (4, True)):
             module = nn.Conv2d(4, outputs, 3)
             for becomes in Next.OTHER, Next.POOLED:
-                made = layouts.convolve(module, dict(module.named_parameters()), [image], becomes)
+                made = call_over_images(module, dict(module.named_parameters()), [image], becomes)
                 assert (
                     made.is_contiguous() is not want and made.is_contiguous(memory_format=torch.channels_last) is want
                 )
@@ -322,7 +322,7 @@ def test_few_elements_are_not_laid_out_for_pooling(monkeypatch, threads, size):
     module = nn.Conv2d(1, 8, 3)
     for pixels, want in ((size - 2, False), (size, True)):
         image = torch.randn(1, 1, pixels, pixels)
-        made = layouts.convolve(module, dict(module.named_parameters()), [image], Next.POOLED)
+        made = call_over_images(module, dict(module.named_parameters()), [image], Next.POOLED)
         assert made.is_contiguous(memory_format=torch.channels_last) is want
 
 
