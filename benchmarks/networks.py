@@ -147,6 +147,18 @@ class LastStep(nn.Module):
         return self.lstm(x)[0][:, -1]
 
 
+class FromStates(nn.Module):
+    """The same, begun from states that come with the data (one tensor for both of them), and a dense layer."""
+
+    def __init__(self, inputs: int, hidden: int, layers: int = 1, both: bool = False) -> None:
+        super().__init__()
+        self.recurrent, self.dense = recurrent(inputs, hidden, layers, both)
+
+    def forward(self, x: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        begin = states.flatten(0, 1)
+        return self.dense(self.recurrent.lstm(x, (begin, begin))[0][:, -1])
+
+
 class ProductAndSum(nn.Module):
     """The matrix product of two inputs, summed over its rows."""
 

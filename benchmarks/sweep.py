@@ -25,6 +25,7 @@ from benchmarks.workloads import Workload, sequence
 
 Network = tuple[str, Callable[[], nn.Module], tuple[int, ...]]
 """A name, what makes it, and the shape of its data."""
+Measurer = Callable[[Workload], tuple[float, float]]
 
 _GELU = partial(nn.GELU, approximate="tanh")
 _ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
@@ -131,27 +132,37 @@ def drawn(seed: int, count: int) -> list[Workload]:
     return found
 
 
-def main(arguments: list[str] | None = None) -> list[float]:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
+def measurer(parser: argparse.ArgumentParser, arguments: list[str] | None) -> tuple[argparse.Namespace, Measurer]:
+    """What was asked for, and a function that measures a workload so: the ratio, and the seconds by hand."""
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; torch's own number unless given")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
     how = parsed(["--device", options.device, "--rounds", str(options.rounds), "--block", "0.03"])
     if options.threads:
         torch.set_num_threads(options.threads)
-    found = []
-    for workload in drawn(options.seed, options.count):
+
+    def run(workload: Workload) -> tuple[float, float]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch, about kernels that it tries
             measured = measure(workload, torch.device(options.device), how)
         if ONE_CALL not in measured:
             raise SystemExit(f"{workload.name} does not run")  # why stands above
-        median, milliseconds = measured[ONE_CALL]["ratio"], measured[HAND_WRITTEN]["seconds"] * 1e3
-        found.append(median)
-        print(f"{'! ' if median > 1 else '  '}{median:.3f} of {milliseconds:9.3f} ms  {workload.name}", flush=True)
+        return measured[ONE_CALL]["ratio"], measured[HAND_WRITTEN]["seconds"]
+
+    return options, run
+
+
+def main(arguments: list[str] | None = None) -> list[float]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sweep", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=60)
+    options, run = measurer(parser, arguments)
+    found = []
+    for workload in drawn(options.seed, options.count):
+        ratio, seconds = run(workload)
+        found.append(ratio)
+        print(f"{'! ' if ratio > 1 else '  '}{ratio:.3f} of {seconds * 1e3:9.3f} ms  {workload.name}", flush=True)
     print(f"{len(found)} networks, median {statistics.median(found):.2f}, above 1: {sum(r > 1 for r in found)}")
     return found
 

@@ -107,7 +107,7 @@ def _embedded(build: Builder, x: MLCTensor, module: nn.Embedding) -> MLCTensor:
     return build.add(MLCEmbeddingLayer(descriptor=unwrap(descriptor), weights=tensor(module.weight)), x)
 
 
-def _last_step(build: Builder, x: MLCTensor, module: networks.LastStep) -> MLCTensor:
+def _last_step(build: Builder, x: MLCTensor, module: networks.LastStep, *states: MLCTensor) -> MLCTensor:
     own = module.lstm
     descriptor = MLCLSTMDescriptor(
         inputSize=own.input_size,
@@ -134,10 +134,15 @@ def _last_step(build: Builder, x: MLCTensor, module: networks.LastStep) -> MLCTe
         hiddenWeights=gates("weight_hh"),
         biases=gates("bias_ih", "bias_hh"),
     )
-    y = build.add(layer, x)
+    y = build.add(layer, x, *states)
     batch, time, width = y.descriptor.shape
     last = build.add(MLCSliceLayer(start=[0, time - 1, 0], end=[batch, time, width], stride=None), y)
     return unwrap(build.graph.reshape(shape=[batch, width], source=last))
+
+
+def from_states(build: Builder, x: MLCTensor, net: networks.FromStates, states: MLCTensor) -> MLCTensor:
+    """The nodes of ``networks.FromStates``."""
+    return build.linear(_last_step(build, x, net.recurrent, states, states), net.dense)
 
 
 def product_and_sum(build: Builder, x: MLCTensor, net: nn.Module, y: MLCTensor) -> MLCTensor:

@@ -21,6 +21,9 @@ from mlc_torch.torch_private_lstm import library_lstm, packed_for_library_lstm
 
 _LITTLE = 128 << 10
 """Bytes of a part. Less is copied by Python in less time than torch takes to begin; more is for torch's threads."""
+_MUCH = 256 << 10
+"""Bytes of a part that torch's threads compare, where it has several. (x86, microseconds for eight parts, by one thread and by
+two, four and eight: 256 KiB each 190 and 210, 109, 118; 1 MiB 740 and 630, 350, 330; 64 KiB 20 and 100, 79, 97.)"""
 
 
 class MadeOnce:
@@ -61,28 +64,57 @@ class PackedLSTM(MadeOnce):
     ) -> None:
         self._shape, self._reverse, self._gates = list(shape), reverse, (Joined(*wi), Joined(*wh))
         pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
-        self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs]
+        self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs if not _is_much(part)]
+        much = [pair for pair in pairs if _is_much(pair[1])]
+        where = torch.empty(max((part.nbytes for _, part in much), default=0), dtype=torch.bool)
+        self._shared_out = [ByThreads(piece, part, where[: part.nbytes]) for piece, part in much]
         self._packed: Sequence[torch.Tensor] | None = None
         self._differ = bytes_differ()
 
     def __call__(
         self, x: torch.Tensor, b: torch.Tensor, zeros: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        differ, packed = self._differ, self._packed
-        for kept, given, size in self._compared:
-            if differ(kept, given.data_ptr(), size):
-                packed = None
-                break
-        if packed is None:
+        packed = self._packed
+        if packed is None or self._is_other():
             self._packed = None  # interrupted here, nothing is kept that does not fit the bytes beside it
             inputs, hidden = self._gates
             packed = self._packed = packed_for_library_lstm(inputs(), hidden(), self._shape, self._reverse)
         wi, wh = packed
         return library_lstm(x, wi, wh, b, zeros, h0, c0, self._reverse, False)[:3]
 
+    def _is_other(self) -> bool:
+        """Whether the bytes of a part are no longer those that were packed."""
+        differ = self._differ
+        for kept, part, size in self._compared:
+            if differ(kept, part.data_ptr(), size):
+                return True
+        return any(part.differs() for part in self._shared_out)
+
+
+def _is_much(part: torch.Tensor) -> bool:
+    return part.nbytes >= _MUCH and torch.get_num_threads() > 1
+
+
+class ByThreads:
+    """Compares the bytes of a part with those of its copy by torch's threads; ``where`` is memory for what it finds."""
+
+    def __init__(self, copy: torch.Tensor, part: torch.Tensor, where: torch.Tensor) -> None:
+        self._copy, self._part, self._where, self._found = _as_bytes(copy), part, where, where.view(torch.uint8)
+        self._bytes, self._at = _as_bytes(part), part.data_ptr()
+
+    def differs(self) -> bool:
+        if self._part.data_ptr() != self._at:  # as in ``Joined``
+            self._bytes, self._at = _as_bytes(self._part), self._part.data_ptr()
+        torch.ne(self._copy, self._bytes, out=self._where)
+        return bool(self._found.max())
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().view(-1).view(torch.uint8)
+
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    return tensor.detach().view(-1).view(torch.uint8).numpy().data
+    return _as_bytes(tensor).numpy().data
 
 
 @functools.cache

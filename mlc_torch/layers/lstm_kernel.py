@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from mlc_torch.layers.lstm_rule import recurrent_factor
+from mlc_torch.layers.lstm_rule import is_differentiated, recurrent_factor
 from mlc_torch.operations import operation
 from mlc_torch.torch_private import scripted
 
@@ -184,6 +184,6 @@ class OwnSequence(torch.autograd.Function):
 def own_sequence(
     x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c0: Tensor, reverse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, wi, wh, b, h0, c0)):
+    if is_differentiated(x, wi, wh, b, h0, c0):
         return OwnSequence.apply(x, wi, wh, b, h0, c0, reverse)
     return torch.ops.mlc_torch.lstm_inference(project(x, wi, b), wh, h0, c0, reverse)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mlc_torch.layers.lstm_rule import is_differentiated
 from mlc_torch.operations import operation
 from mlc_torch.torch_private_lstm import library_lstm, library_lstm_backward
 
@@ -88,6 +89,6 @@ def library_sequence(
     """``none`` are the zeros that stand for a bias that is not there, [4·hidden]."""
     # The library takes other layouts without a word, and reads them wrongly.
     given = (x.contiguous(), wi, wh, none if b is None else b, none, h0.contiguous(), c0.contiguous())
-    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+    if is_differentiated(*given):
         return LibrarySequence.apply(*given, reverse)
     return torch.ops.mlc_torch.lstm_library_inference(*given, reverse)

@@ -14,7 +14,10 @@ Few: below 2^16 with one thread. Measured on a Neoverse-N1 with torch 2.13, mill
 batch, steps, inputs, hidden: 8,12,16,32 (2^15.2) 1.2 / 1.4; 16,12,16,32 (2^16.2) 2.1 / 1.8; 1,30,64,128 (2^16.2) 6.9 / 3.4;
 32,12,16,32 (2^17.2) 3.3 / 2.3. With more threads, below 5·2^14 for each: oneDNN divides even small layers among them, the loop
 does not. Two threads for the library, one for the loop: 16,12,16,32 1.4 / 1.8; 32,12,16,32 2.1 / 2.3; 2,30,64,128 (2^17.2)
-7.0 / 4.8; 16,30,32,64 (2^18.2) 6.4 / 5.5. Where the library is taken, we take what ``nn.LSTM`` takes.
+7.0 / 4.8; 16,30,32,64 (2^18.2) 6.4 / 5.5. Forward alone, where no gradient is to follow, below 2^17 for each of two threads and
+more: 32,12,32,32 (2^17.3) 1.2 / 1.4; 48,12,32,32 (2^17.9) 1.6 / 1.8; 2,30,64,128 2.5 / 2.5; 64,12,32,32 (2^18.3) 2.1 / 2.1;
+4,30,64,128 (2^18.2) 4.7 / 3.1; with one thread as before: 8,12,32,32 (2^15.3) .74 / .87, 16,12,16,32 1.3 / 1.0. Where the library
+is taken, we take what ``nn.LSTM`` takes.
 """
 
 from __future__ import annotations
@@ -50,11 +53,16 @@ def forced(way: Way) -> Iterator[None]:
         _forced.reset(token)
 
 
+def is_differentiated(*tensors: torch.Tensor | None) -> bool:
+    """Whether a gradient may follow what is computed of them."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
 _X86 = platform.machine().lower() in ("x86_64", "amd64", "i686", "i386")
 
 
-def way_for(x: torch.Tensor, hidden: int) -> Way:
-    """How to run over ``x`` [time, batch, inputs] on the CPU."""
+def way_for(x: torch.Tensor, hidden: int, infers: bool) -> Way:
+    """How to run over ``x`` [time, batch, inputs] on the CPU; ``infers`` where no gradient is to follow."""
     if x.dtype != torch.float32 or not has_library_lstm():
         return Way.own
     if (way := _forced.get()) is not None:
@@ -62,7 +70,8 @@ def way_for(x: torch.Tensor, hidden: int) -> Way:
     if _X86:
         return Way.library
     _, batch, inputs = x.shape
-    return Way.library if _multiplications(batch, inputs, hidden) < _few(torch.get_num_threads()) else Way.own
+    few = _few(torch.get_num_threads(), infers)
+    return Way.library if _multiplications(batch, inputs, hidden) < few else Way.own
 
 
 def _multiplications(batch: int, inputs: int, hidden: int) -> int:
@@ -70,8 +79,10 @@ def _multiplications(batch: int, inputs: int, hidden: int) -> int:
     return batch * 4 * hidden * (hidden + inputs // 4)
 
 
-def _few(threads: int) -> int:
-    return 2**16 if threads == 1 else 5 * 2**14 * threads
+def _few(threads: int, infers: bool) -> int:
+    if threads == 1:
+        return 2**16
+    return (2**17 if infers else 5 * 2**14) * threads
 
 
 _MANY_STEPS = 8

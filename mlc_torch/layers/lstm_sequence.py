@@ -16,7 +16,7 @@ from torch import Tensor
 from mlc_torch.layers.lstm_cudnn import cudnn_stack, has_cudnn_lstm
 from mlc_torch.layers.lstm_kernel import own_sequence, project
 from mlc_torch.layers.lstm_library import library_sequence
-from mlc_torch.layers.lstm_rule import Way, way_for
+from mlc_torch.layers.lstm_rule import Way, is_differentiated, way_for
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -69,7 +69,7 @@ def _plain(
         return outputs.flip(0) if reverse else outputs, h[0], c[0]
     # Autocast does not know operations of ours, and oneDNN's LSTM of short numbers is not there on every processor.
     if x.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")):
-        if way_for(x, wh.shape[1]) is Way.own:
+        if way_for(x, wh.shape[1], infers=not is_differentiated(x, wi, wh, b, h0, c0)) is Way.own:
             return own_sequence(x, wi, wh, b, h0, c0, reverse)
         none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias
         return library_sequence(x, wi, wh, b, none, h0, c0, reverse)

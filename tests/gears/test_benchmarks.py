@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import report, sweep
+from benchmarks import lstm_sizes, report, sweep
 from benchmarks.__main__ import chosen, contenders, parsed
 from benchmarks.agreement import Disagreement, apart, compared
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
@@ -145,6 +145,14 @@ def test_random_networks_are_compared_and_measured(capsys):
     *lines, last = capsys.readouterr().out.splitlines()
     assert len(found) == len(lines) == 4 and all(r > 0 for r in found)
     assert last.startswith("4 networks, median ")
+
+
+def test_lstms_of_every_kind_are_compared_and_measured(monkeypatch, capsys):
+    monkeypatch.setattr(lstm_sizes, "SIZES", ((2, 3, 4, 5),))
+    found = lstm_sizes.main(["--device", "cpu", "--rounds", "1"])
+    titles, _, row, last = capsys.readouterr().out.splitlines()
+    assert titles.count("|") == row.count("|") == 8 and "states" in titles and row.startswith("| 2, 3, 4, 5 | ")
+    assert len(found) == 12 and last.startswith("12 ratios, above 1: ")
 
 
 def test_a_random_network_that_computes_other_numbers_is_not_measured(monkeypatch):

@@ -17,7 +17,7 @@ from mlc_torch import (
 )
 from mlc_torch.engine import standing
 from mlc_torch.engine.planned import Planned
-from mlc_torch.engine.standing import Joined, PackedLSTM
+from mlc_torch.engine.standing import ByThreads, Joined, PackedLSTM
 from mlc_torch.interop import TorchLayer
 from mlc_torch.layers.lstm_rule import Way, forced
 from mlc_torch.torch_private import available
@@ -84,11 +84,15 @@ class Program:
         return [type(v).__name__ for v in inside if isinstance(v, standing.MadeOnce)]
 
 
-@pytest.fixture(params=["ARM", "x86", "x86, not packed"])
+@pytest.fixture(params=["ARM", "x86", "x86, not packed", "x86, compared by threads"])
 def processor(request, monkeypatch):
-    """The rules of each; torch without the function that packs weights."""
+    """The rules of each; torch without the function that packs weights; every weight as if it were a large one."""
     pretend(monkeypatch, request.param != "ARM")
-    monkeypatch.setitem(available, "packed_lstm", request.param == "x86" and available["packed_lstm"])
+    if request.param in ("ARM", "x86, not packed"):
+        monkeypatch.setitem(available, "packed_lstm", False)
+    if request.param == "x86, compared by threads":
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+        monkeypatch.setattr(standing, "_MUCH", 1)
     with forced(Way.own if request.param == "ARM" else Way.library):
         yield request.param
 
@@ -158,6 +162,18 @@ def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
         for _ in range(2):
             torch.testing.assert_close(layer(*given)[0], expected())
         assert len(calls) == 3
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_bytes_are_compared_and_not_numbers(begin):
+    numbers = torch.full((7 + begin,), float("nan"))[begin:]
+    copy = numbers.clone()
+    compared = ByThreads(copy, numbers, torch.empty(28, dtype=torch.bool))
+    assert not compared.differs()
+    numbers[-1] = copy[-1] = 0.0
+    assert not compared.differs()
+    numbers[-1] = -0.0
+    assert compared.differs()
 
 
 class Joining(nn.Module):

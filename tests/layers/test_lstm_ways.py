@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch import torch_private, torch_private_lstm
 from mlc_torch.layers import lstm_kernel, lstm_rule
+from mlc_torch.layers import lstm_sequence as lstm_sequence_module
 from mlc_torch.layers.lstm_rule import Way, forced, way_for
 from mlc_torch.layers.lstm_sequence import lstm_sequence
 from tests.gears.training import recurrent, train
@@ -164,8 +165,8 @@ def test_an_inference_keeps_nothing_for_a_gradient(way):
 # The rule
 
 
-def _taken(batch, inputs, hidden, dtype=torch.float32):
-    return way_for(torch.empty(1, batch, inputs, dtype=dtype), hidden)
+def _taken(batch, inputs, hidden, dtype=torch.float32, infers=False):
+    return way_for(torch.empty(1, batch, inputs, dtype=dtype), hidden, infers)
 
 
 def test_on_x86_the_library_is_taken_for_every_size(monkeypatch):
@@ -180,7 +181,20 @@ def test_elsewhere_for_few_multiplications(monkeypatch):
     assert _taken(16, 16, 32) is _taken(1, 64, 128) is Way.own
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert _taken(16, 16, 32) is Way.library
-    assert _taken(16, 32, 64) is Way.own
+    assert _taken(16, 32, 64) is _taken(32, 32, 32) is Way.own
+    assert _taken(32, 32, 32, infers=True) is Way.library  # where no gradient is to follow, up to more
+    assert _taken(64, 32, 32, infers=True) is Way.own
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_the_rule_is_told_whether_a_gradient_is_to_follow(monkeypatch, follows):
+    told = []
+    monkeypatch.setattr(lstm_sequence_module, "way_for", lambda x, hidden, infers: told.append(infers) or Way.own)
+    given = _given(2, 1, 3, 4)
+    given[1].requires_grad_()
+    with torch.set_grad_enabled(follows):
+        assert lstm_sequence(*given)[0].requires_grad is follows
+    assert told == [not follows]
 
 
 def test_only_what_the_library_computes_goes_there(monkeypatch):
