@@ -104,8 +104,8 @@ _PACKED = KernelRule(
     "torch 2.11, AVX-512; microseconds of a layer by nn.LSTM, by the library over joined weights, over packed ones, and to find "
     "that their bytes are the same; one thread, samples x steps, inputs x hidden: 1x1 16x32 52, 43, 26 and 5; 1x5 64x128 101, "
     "91, 49 and 17; 8x12 64x128 244, 229, 188 and 17; 1x5 256x256 408, 404, 146 and 171; two threads 1x5 64x128 155, 136, 70 "
-    "and 18; 1x5 256x256 367, 335, 129 and 170; 4x6 128x512 by the library over joined weights, over packed ones and to compare: two "
-    "threads 988, 638 and 420, eight 459, 242 and 227. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
+    "and 18; 1x5 256x256 367, 335, 129 and 170; 4x6 128x512 over joined weights, over packed ones and to compare: two threads "
+    "988, 638 and 420, eight 459, 242 and 227. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
     keeps=True,
 )
 _SUMMED = KernelRule(
