@@ -22,13 +22,13 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("name", [n for n in WORKLOADS if n.startswith(("call:", "train small,"))])
 def test_the_twins_agree(name):
-    assert compared(WORKLOADS[name], CPU) < 0.03
+    assert compared(WORKLOADS[name], CPU) < 0.01
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_all_twins_agree(name, torch_device):
-    assert compared(WORKLOADS[name], torch_device) < 0.03
+    assert compared(WORKLOADS[name], torch_device) < 0.01
 
 
 def test_twins_that_differ_are_not_compared():
