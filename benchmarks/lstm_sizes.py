@@ -35,7 +35,7 @@ def workloads(samples: int, steps: int, inputs: int, hidden: int, infers: bool) 
     made = {}
     for layers in LAYERS:
         network = partial(networks.recurrent, inputs, hidden, layers)
-        made[f"{layers} layers"] = sequence("", network, samples, steps, inputs, infers=infers)
+        made[f"{layers} layer{'s' * (layers > 1)}"] = sequence("", network, samples, steps, inputs, infers=infers)
     network = partial(networks.recurrent, inputs, hidden, 1, True)
     made["both ways"] = sequence("", network, samples, steps, inputs, infers=infers)
     made["states"] = Workload(
