@@ -215,19 +215,24 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _start_with(threads: int, arguments: list[str] | None) -> None:
-    """Start anew where OpenMP was not told so: the Arm Compute Library asks it once, and ``set_num_threads`` comes too late."""
+def use_threads(threads: int, arguments: list[str] | None, module: str = "benchmarks") -> None:
+    """So many threads from now on, if any number is given.
+
+    A command starts anew where OpenMP was not told so: the Arm Compute Library asks it once, and ``set_num_threads`` comes too
+    late.
+    """
+    if not threads:
+        return
     if arguments is None and os.environ.get("OMP_NUM_THREADS") != str(threads):
         os.environ["OMP_NUM_THREADS"] = str(threads)
-        os.execv(sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-m", module, *sys.argv[1:]])
+    torch.set_num_threads(threads)
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parsed(arguments)
     device = torch.device(options.device)
-    if options.threads:
-        _start_with(options.threads, arguments)
-        torch.set_num_threads(options.threads)
+    use_threads(options.threads, arguments)
     if options.alone:
         torch.use_deterministic_algorithms(True)
     warnings.simplefilter("ignore")

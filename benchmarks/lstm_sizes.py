@@ -31,15 +31,15 @@ LAYERS = (1, 2, 3, 4)
 
 
 def workloads(samples: int, steps: int, inputs: int, hidden: int, infers: bool) -> dict[str, Workload]:
-    """Every kind of LSTM of one size, by what it is called."""
+    """Every kind of LSTM of one size, by its column."""
+    name = f"{'infer' if infers else 'train'} LSTM {samples}, {steps}, {inputs}, {hidden}, "
     made = {}
-    for layers in LAYERS:
-        network = partial(networks.recurrent, inputs, hidden, layers)
-        made[f"{layers} layer{'s' * (layers > 1)}"] = sequence("", network, samples, steps, inputs, infers=infers)
-    network = partial(networks.recurrent, inputs, hidden, 1, True)
-    made["both ways"] = sequence("", network, samples, steps, inputs, infers=infers)
+    for layers, both in (*((count, False) for count in LAYERS), (1, True)):
+        column = "both ways" if both else f"{layers} layer{'s' * (layers > 1)}"
+        network = partial(networks.recurrent, inputs, hidden, layers, both)
+        made[column] = sequence(name + column, network, samples, steps, inputs, infers=infers)
     made["states"] = Workload(
-        "", partial(networks.FromStates, inputs, hidden), translation.from_states, (samples, steps, inputs),
+        f"{name}states", partial(networks.FromStates, inputs, hidden), translation.from_states, (samples, steps, inputs),
         trains=not infers, second=(1, 1, samples, hidden),
     )  # fmt: skip
     return made

@@ -150,9 +150,9 @@ class LastStep(nn.Module):
 class FromStates(nn.Module):
     """The same, begun from states that come with the data (one tensor for both of them), and a dense layer."""
 
-    def __init__(self, inputs: int, hidden: int, layers: int = 1, both: bool = False) -> None:
+    def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.recurrent, self.dense = recurrent(inputs, hidden, layers, both)
+        self.recurrent, self.dense = recurrent(inputs, hidden)
 
     def forward(self, x: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         begin = states.flatten(0, 1)

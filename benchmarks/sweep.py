@@ -18,7 +18,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.__main__ import measure, parsed
+from benchmarks.__main__ import measure, parsed, use_threads
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL
 from benchmarks.networks import TransformerBlock, recurrent
 from benchmarks.workloads import Workload, sequence
@@ -139,8 +139,7 @@ def measurer(parser: argparse.ArgumentParser, arguments: list[str] | None) -> tu
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)
     how = parsed(["--device", options.device, "--rounds", str(options.rounds), "--block", "0.03"])
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    use_threads(options.threads, arguments, parser.prog.removeprefix("python -m "))
 
     def run(workload: Workload) -> tuple[float, float]:
         with warnings.catch_warnings():

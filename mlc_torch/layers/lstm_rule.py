@@ -16,8 +16,8 @@ batch, steps, inputs, hidden: 8,12,16,32 (2^15.2) 1.2 / 1.4; 16,12,16,32 (2^16.2
 does not. Two threads for the library, one for the loop: 16,12,16,32 1.4 / 1.8; 32,12,16,32 2.1 / 2.3; 2,30,64,128 (2^17.2)
 7.0 / 4.8; 16,30,32,64 (2^18.2) 6.4 / 5.5. Forward alone, where no gradient is to follow, below 2^17 for each of two threads and
 more: 32,12,32,32 (2^17.3) 1.2 / 1.4; 48,12,32,32 (2^17.9) 1.6 / 1.8; 2,30,64,128 2.5 / 2.5; 64,12,32,32 (2^18.3) 2.1 / 2.1;
-4,30,64,128 (2^18.2) 4.7 / 3.1; with one thread as before: 8,12,32,32 (2^15.3) .74 / .87, 16,12,16,32 1.3 / 1.0. Where the library
-is taken, we take what ``nn.LSTM`` takes.
+4,30,64,128 (2^18.2) 4.7 / 3.1; with one thread as before: 8,12,32,32 (2^15.3) .74 / .87, 16,12,16,32 1.3 / 1.0. More than two
+threads were not there to measure. Where the library is taken, we take what ``nn.LSTM`` takes.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 
 from benchmarks import lstm_sizes, report, sweep
-from benchmarks.__main__ import chosen, contenders, parsed
+from benchmarks.__main__ import chosen, contenders, parsed, use_threads
 from benchmarks.agreement import Disagreement, apart, compared
 from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
 from benchmarks.reasons import reasons
@@ -153,6 +155,25 @@ def test_lstms_of_every_kind_are_compared_and_measured(monkeypatch, capsys):
     titles, _, row, last = capsys.readouterr().out.splitlines()
     assert titles.count("|") == row.count("|") == 8 and "states" in titles and row.startswith("| 2, 3, 4, 5 | ")
     assert len(found) == 12 and last.startswith("12 ratios, above 1: ")
+
+
+def test_every_lstm_is_called_by_its_size_and_its_kind():
+    made = [w.name for infers in (False, True) for w in lstm_sizes.workloads(2, 3, 4, 5, infers).values()]
+    assert made[0] == "train LSTM 2, 3, 4, 5, 1 layer" and made[-1] == "infer LSTM 2, 3, 4, 5, states"
+    assert len(set(made)) == 12
+
+
+@pytest.mark.parametrize(("told", "begins"), [("1", 0), ("2", 1), (None, 1)])
+def test_a_command_starts_anew_where_openmp_was_told_of_other_threads(monkeypatch, told, begins):
+    started = []
+    monkeypatch.setattr(os, "execv", lambda path, command: started.append(command))
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(sys, "argv", ["sweep.py", "--threads", "1"])
+    monkeypatch.setenv("OMP_NUM_THREADS", told) if told else monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    use_threads(1, None, "benchmarks.sweep")
+    assert started == [[sys.executable, "-m", "benchmarks.sweep", "--threads", "1"]] * begins
+    use_threads(1, ["--threads", "1"], "benchmarks.sweep")  # called by a program, which goes on
+    assert len(started) == begins
 
 
 def test_a_random_network_that_computes_other_numbers_is_not_measured(monkeypatch):
