@@ -66,7 +66,7 @@ class PackedLSTM(MadeOnce):
         pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
         self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs if not _is_much(part)]
         much = [pair for pair in pairs if _is_much(pair[1])]
-        where = torch.empty(max((part.nbytes for _, part in much), default=0), dtype=torch.bool)
+        where = torch.empty(max((part.nbytes for _, part in much), default=0), dtype=torch.bool, device="cpu")
         self._shared_out = [ByThreads(piece, part, where[: part.nbytes]) for piece, part in much]
         self._packed: Sequence[torch.Tensor] | None = None
         self._differ = bytes_differ()

@@ -164,6 +164,17 @@ def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
         assert len(calls) == 3
 
 
+def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(standing, "_MUCH", 1)
+    wi, wh = ([torch.randn(6, n) for _ in range(4)] for n in (3, 6))
+    with torch.device("meta"):
+        layer = PackedLSTM(wi, wh, [2, 1, 3], False)
+    assert not any(part.differs() for part in layer._shared_out)
+    wh[3][5, 5] += 1
+    assert [part.differs() for part in layer._shared_out] == [False] * 7 + [True]
+
+
 @pytest.mark.parametrize("begin", [0, 1])
 def test_bytes_are_compared_and_not_numbers(begin):
     numbers = torch.full((7 + begin,), float("nan"))[begin:]
