@@ -175,6 +175,8 @@ def direct(target: Any) -> Function:
     """torch's own binding of an ATen operation, which costs half as much to call as the operation object."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return functions.get(target, target)  # our own operations, past torch's dispatcher
+    if target in _BRIEFER:
+        return _BRIEFER[target]
     name = target._schema.name.removeprefix("aten::")
     if name in _NOT_DIRECT:
         return target
@@ -189,3 +191,6 @@ def direct(target: Any) -> Function:
 _NOT_DIRECT = frozenset(
     {"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"}
 )
+
+_BRIEFER = {torch.ops.aten.view.default: torch._C._VariableFunctions.reshape}
+"""What does the same for less: of a shape, torch's view first wonders whether it is a type (4.6 and 2.6 µs on a Neoverse-N1)."""

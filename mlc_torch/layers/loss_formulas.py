@@ -29,6 +29,8 @@ class Loss(nn.Module, ABC):
     """
 
     over_classes = False
+    sign = 1
+    """What ``elements`` leaves to be multiplied with: a sum is turned round at less cost than each of its parts."""
     weights: torch.Tensor | None
 
     def __init__(self, descriptor: MLCLossDescriptor) -> None:
@@ -47,15 +49,16 @@ class Loss(nn.Module, ABC):
         weights = self.weights if weights is None else weights
         if weights is not None:
             losses = losses * spread(weights, losses)
-        if self.scale != 1:
-            losses = losses * self.scale
-        if self.over_classes:
-            losses = losses.sum(class_axis(losses.dim()))
-        if self.reduction == "sum":
-            return losses.sum().reshape(1)
+        factor = self.sign * self.scale
+        if self.reduction == "none":
+            losses = losses if factor == 1 else losses * factor
+            return losses.reshape(losses.shape[0], -1).sum(1) if self.over_classes else losses
         if self.reduction == "mean":
-            return losses.mean().reshape(1)
-        return losses.reshape(losses.shape[0], -1).sum(1) if self.over_classes else losses
+            classes = losses.shape[class_axis(losses.dim())] if self.over_classes else 1
+            factor *= classes / losses.numel()
+        # Of many halves, the sum may be too large for one.
+        total = losses.sum(dtype=torch.float32 if losses.dtype.itemsize < 4 else None)
+        return (total * total.new_full((1,), factor)).to(losses.dtype)
 
     def smooth(self, t: torch.Tensor) -> torch.Tensor:
         """The labels with smoothing, for the losses that have it."""
@@ -63,7 +66,7 @@ class Loss(nn.Module, ABC):
 
     @abstractmethod
     def elements(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        """The loss of every element."""
+        """The loss of every element, but for ``sign``."""
 
     def extra_repr(self) -> str:
         return f"reduction={self.reduction}, weight={self.scale}"
@@ -102,15 +105,19 @@ class CrossEntropy(Loss):
 class SoftmaxCrossEntropy(CrossEntropy):
     """-t·log(softmax(y)), summed over the classes; y are logits"""
 
+    sign = -1
+
     def elements(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return -t * F.log_softmax(y, class_axis(y.dim()))
+        return t * F.log_softmax(y, class_axis(y.dim()))
 
 
 class CategoricalCrossEntropy(CrossEntropy):
     """-t·log(y), summed over the classes; y are probabilities"""
 
+    sign = -1
+
     def elements(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return -times_log(t, y)
+        return times_log(t, y)
 
 
 class SigmoidCrossEntropy(Loss):
@@ -158,8 +165,10 @@ class CosineDistance(Loss):
 class LogLoss(Loss):
     """-t·log(y + epsilon) - (1 - t)·log(1 - y + epsilon); y are probabilities"""
 
+    sign = -1
+
     def elements(self, y: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-        return -times_log(t, y + self.epsilon) - times_log(1 - t, 1 - y + self.epsilon)
+        return times_log(t, y + self.epsilon) + times_log(1 - t, 1 - y + self.epsilon)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, epsilon={self.epsilon}"
