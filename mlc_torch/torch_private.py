@@ -34,6 +34,7 @@ available: dict[str, bool] = {
     "packed_lstm": hasattr(torch.ops.mkldnn, "_reorder_mkldnn_rnn_layer_weight"),
     "script": hasattr(torch.jit, "CompilationUnit"),
     "below_autograd": hasattr(torch._C, "_AutoDispatchBelowAutograd"),
+    "use_counts": hasattr(torch._C, "_storage_Use_Count") and hasattr(torch.Tensor, "_use_count"),
 }
 
 
@@ -214,6 +215,11 @@ SURROUNDINGS: dict[str, Callable[[], Any]] = {
 DISTURBED = " or ".join(f"{name}()" for name in SURROUNDINGS)
 """Whether there is one, for generated code: five calls from where they are needed, and none around them."""
 is_disturbed: Callable[[], Any] = eval(f"lambda: {DISTURBED}", SURROUNDINGS)
+
+
+def use_counts(tensor: torch.Tensor, storage: torch.UntypedStorage) -> tuple[int, int]:
+    """How often torch refers to a tensor, and how many tensors lie in its memory. (Without it, nobody is known to be alone.)"""
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
 
 
 Ambience = tuple[int, int, bool]

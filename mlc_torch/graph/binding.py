@@ -11,6 +11,7 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
+from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.elements import FITTING
 from mlc_torch.tensor.memory import refuse_lack_of_memory
 from mlc_torch.tensor.state import staged_for, upload
@@ -88,8 +89,18 @@ def _write_all(
         elif batch:
             write_samples(cell, data, device, batch)
         else:
+            bound = cell.bound
+            if bound is not None and device._kind == "cpu" and cell.value is bound.tensor and bound.takes(data):
+                cell.snapshot = None  # which looks into the value
+                if bound.is_free():
+                    bound.fill(data)
+                    continue
+                cell.bound = None  # who looks into it once may do so again: each time new memory from now on
+            is_first = cell.value is None
             source = data._view(cell.dtype, cell.shape) if view is None else view
             cell.publish(_copied(source, device), device)
+            if is_first and device._kind == "cpu" and BoundMemory.suits(cell.dtype, cell.nbytes):
+                cell.bound = BoundMemory(cell)
 
 
 def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:

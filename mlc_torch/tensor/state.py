@@ -20,6 +20,7 @@ import torch
 from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
+from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.host_copy import ALONE, host_copy
@@ -53,6 +54,7 @@ class TensorState:
         "_handle",
         "_views",
         "_watchers",
+        "bound",
         "descriptor",
         "device",
         "dtype",
@@ -79,6 +81,8 @@ class TensorState:
         self.host = host
         self.value: torch.Tensor | None = None
         self.device: MLCDevice | None = None
+        self.bound: BoundMemory | None = None
+        """Where data that is bound to it is copied to, if that is the same memory each time."""
         self.snapshot: memoryview | None = None
         self.gradient_of: TensorState | None = None
         """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
@@ -223,7 +227,7 @@ class TensorState:
         made.tensor_id, made.label, made.version = self.tensor_id, self.label, self.version
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
-        made.host, made.value, made.snapshot = None, value, None
+        made.host, made.value, made.snapshot, made.bound = None, value, None, None
         made._handle, made._views, made._watchers, made.is_frozen = None, [], [], True
         return made
 

@@ -1,0 +1,156 @@
+"""Data is bound into the same memory each time, unless somebody looks into it: nobody ever sees it change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCReshapeLayer,
+    MLCTensorData,
+    MLCTrainingGraph,
+)
+from mlc_torch.torch_private import available
+from tests.graph.programs import Program, array, close, cpu, dense, loss, placeholder, regression, sgd, slopes, values
+
+SHAPES = {"x": (4, 6), "t": (4, 3)}
+WIDTHS = (6, 5, 3)
+
+
+def other(program: Program, seed: int) -> None:
+    """Bind other numbers."""
+    program.given = {name: values(*shape, seed=seed + n) for n, (name, shape) in enumerate(SHAPES.items())}
+    assert program.bind()
+
+
+def flattening() -> Program:
+    """The same layers behind a reshape: the pass keeps another look at its input, not the input itself."""
+    graph = MLCGraph()
+    x, t = placeholder(4, 2, 3), placeholder(4, 3)
+    layers = [dense(6, 5), dense(5, 3, seed=10)]
+    y = graph.node(MLCReshapeLayer(shape=[4, 6]), source=x)
+    y = graph.node(MLCActivationLayer.relu, source=graph.node(layers[0], source=y))
+    y = graph.node(layers[1], source=y)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    given = {"x": values(4, 6, seed=5), "t": values(4, 3, seed=6)}
+    return Program(training, graph, {"x": x}, {"t": t}, given, layers, y)
+
+
+def bound_at(program: Program) -> int:
+    return program.inputs["x"].torch.data_ptr()
+
+
+@pytest.mark.skipif(not available["use_counts"], reason="this torch does not count who looks")
+def test_steps_find_the_same_memory():
+    program = regression(widths=WIDTHS)
+    assert program.compile() and program.bind()
+    places = set()
+    for seed in range(40, 60, 2):
+        other(program, seed)
+        places.add(bound_at(program))
+        want = slopes(program)["w1"]
+        assert program.forward() and program.gradient()
+        close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
+        assert program.update()
+        program.training.synchronizeUpdates()
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize("make", [lambda: regression(widths=WIDTHS), flattening], ids=["dense", "reshaped"])
+@pytest.mark.parametrize("options", [(), MLCGraphCompilationOptions.debugLayers], ids=["planned", "plain"])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_gradient_is_of_the_data_that_its_forward_pass_read(make, options, steps):
+    program = make()
+    assert program.compile(options=options) and program.bind()
+    for seed in range(40, 40 + 2 * steps, 2):
+        other(program, seed)
+        assert program.forward() and program.gradient() and program.update()
+    program.training.synchronizeUpdates()
+    other(program, 80)
+    want = slopes(program)["w1"]
+    assert program.forward()
+    other(program, 90)
+    other(program, 92)
+    assert program.gradient()
+    close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
+    assert program.update()
+    program.training.synchronizeUpdates()
+    want = slopes(program)["w1"]
+    assert program.forward() and program.gradient()
+    close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
+
+
+LOOKS = {
+    "the tensor": lambda t: t.torch,
+    "a view of it": lambda t: t.torch.view(-1),
+    "a part of it": lambda t: t.torch[1:],
+    "without its history": lambda t: t.torch.detach(),
+    "NumPy": lambda t: t.torch.numpy(),
+    "DLPack": lambda t: torch.from_dlpack(t.torch),
+    "its storage": lambda t: torch.tensor([]).set_(t.torch.untyped_storage(), 0, (24,)),
+    "its bytes": lambda t: t.data,
+    "autograd": lambda t: (t.torch * torch.ones(4, 6, requires_grad=True)).grad_fn,
+    "a list that Python does not see into": lambda t: torch._C.ScriptList([t._cell.value]),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+@pytest.mark.parametrize("steps", [0, 3])
+def test_what_a_program_looks_at_does_not_change(look, steps):
+    program = regression(widths=WIDTHS)
+    assert program.compile() and program.bind()
+    for seed in range(40, 40 + 2 * steps, 2):
+        other(program, seed)
+        assert program.forward() and program.gradient() and program.update()
+    tensor, first = program.inputs["x"], program.given["x"].copy()
+    seen = look(tensor)
+    other(program, 70)
+    np.testing.assert_array_equal(array(tensor), program.given["x"])
+    if isinstance(seen, memoryview):
+        seen = np.frombuffer(seen, np.float32)
+    elif isinstance(seen, torch._C.ScriptList):
+        seen = seen[0]
+    elif not isinstance(seen, (np.ndarray, torch.Tensor)):
+        seen = seen._saved_self if seen._saved_self is not None else seen._saved_other
+    want = first.ravel()[-np.asarray(seen).size :]
+    np.testing.assert_array_equal(np.asarray(seen).ravel(), want)
+    other(program, 72)
+    np.testing.assert_array_equal(np.asarray(seen).ravel(), want)
+
+
+def test_data_of_every_make_is_bound_behind_one_another():
+    program = regression(widths=WIDTHS)
+    assert program.compile()
+    first = values(4, 6, seed=1)
+    made = {
+        "an array": (first, first),
+        "longer": (np.concatenate([first.ravel() + 1, np.full(9, 77, np.float32)]), first + 1),
+        "a torch tensor": (torch.from_numpy(first + 2), first + 2),
+        "bytes": ((first + 3).tobytes(), first + 3),
+        "read-only": (first + 4, first + 4),
+    }
+    made["read-only"][0].flags.writeable = False
+    for memory, want in [*made.values(), *made.values()]:
+        given = MLCTensorData(bytesNoCopy=memory, length=getattr(memory, "nbytes", None) or len(memory))
+        assert program.training.bindAndWriteData(
+            {"x": given}, forInputs=program.inputs, to=cpu(), batchSize=4, synchronous=True
+        )
+        np.testing.assert_array_equal(array(program.inputs["x"]), want)
+
+
+def test_without_torch_s_counts_each_binding_has_memory_of_its_own(monkeypatch):
+    monkeypatch.setitem(available, "use_counts", False)
+    program = regression(widths=WIDTHS)
+    assert program.compile() and program.bind()
+    seen = program.inputs["x"].torch
+    kept = seen.clone()
+    other(program, 50)
+    want = slopes(program)["w1"]
+    assert program.forward() and program.gradient()
+    close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
+    assert torch.equal(seen, kept) and program.inputs["x"].torch.data_ptr() != seen.data_ptr()
