@@ -89,18 +89,23 @@ def _write_all(
         elif batch:
             write_samples(cell, data, device, batch)
         else:
-            bound = cell.bound
-            if bound is not None and device._kind == "cpu" and cell.value is bound.tensor and bound.takes(data):
-                cell.snapshot = None  # which looks into the value
-                if bound.is_free():
-                    bound.fill(data)
-                    continue
-                cell.bound = None  # who looks into it once may do so again: each time new memory from now on
-            is_first = cell.value is None
-            source = data._view(cell.dtype, cell.shape) if view is None else view
-            cell.publish(_copied(source, device), device)
-            if is_first and device._kind == "cpu" and BoundMemory.suits(cell.dtype, cell.nbytes):
-                cell.bound = BoundMemory(cell)
+            _write_whole(cell, data, device, view)
+
+
+def _write_whole(cell: TensorState, data: MLCTensorData, device: MLCDevice, view: torch.Tensor | None) -> None:
+    """Where it was written the last time, as long as nobody else looks into that, else into new memory."""
+    bound, is_first, on_cpu = cell.bound, cell.value is None, device._kind == "cpu"
+    if bound is not None and on_cpu and cell.value is bound.tensor and bound.takes(data):
+        cell.snapshot = None  # which looks into the value
+        if bound.is_free():
+            bound.fill(data)
+            cell.publish(bound.tensor, device)
+            return
+        cell.bound = None  # who looks into it once may do so again: each time new memory from now on
+    source = data._view(cell.dtype, cell.shape) if view is None else view
+    cell.publish(_copied(source, device), device)
+    if is_first and on_cpu and BoundMemory.suits(cell.dtype, cell.nbytes):
+        cell.bound = BoundMemory(cell)
 
 
 def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:

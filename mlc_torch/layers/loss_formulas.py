@@ -51,14 +51,14 @@ class Loss(nn.Module, ABC):
             losses = losses * spread(weights, losses)
         factor = self.sign * self.scale
         if self.reduction == "none":
-            losses = losses if factor == 1 else losses * factor
+            losses = losses if factor == 1 else times(losses, factor)
             return losses.reshape(losses.shape[0], -1).sum(1) if self.over_classes else losses
         if self.reduction == "mean":
             classes = losses.shape[class_axis(losses.dim())] if self.over_classes else 1
             factor *= classes / losses.numel()
         # Of many halves, the sum may be too large for one.
         total = losses.sum(dtype=torch.float32 if losses.dtype.itemsize < 4 else None)
-        return (total * total.new_full((1,), factor)).to(losses.dtype)
+        return times(total, factor).to(losses.dtype)
 
     def smooth(self, t: torch.Tensor) -> torch.Tensor:
         """The labels with smoothing, for the losses that have it."""
@@ -185,6 +185,11 @@ FORMULAS: dict[MLCLossType, type[Loss]] = {
     MLCLossType.cosineDistance: CosineDistance,
     MLCLossType.log: LogLoss,
 }
+
+
+def times(losses: torch.Tensor, factor: float) -> torch.Tensor:
+    """factor·losses, of one dimension at least; no loss at all is 0 and never -0."""
+    return torch.add(losses.new_zeros(1), losses, alpha=factor)
 
 
 def times_log(t: torch.Tensor, p: torch.Tensor) -> torch.Tensor:

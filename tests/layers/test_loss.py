@@ -144,3 +144,18 @@ def test_the_result_has_the_type_of_the_predictions():
     module = make(Kind.sigmoidCrossEntropy, weights=values(3, 4)).module
     assert module(y.half(), t).dtype == torch.float16
     assert module(y.double(), t).dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", [Kind.softmaxCrossEntropy, Kind.categoricalCrossEntropy, Kind.log])
+@pytest.mark.parametrize("reduction", [Reduction.none, *REDUCTIONS])
+def test_no_loss_at_all_is_zero_without_a_sign(kind, reduction):
+    t = torch.eye(3)
+    y = 200 * t if kind is Kind.softmaxCrossEntropy else t
+    result = make(kind, reduction, epsilon=0.0).module(y, t)
+    assert (result == 0).all() and not torch.signbit(result).any()
+
+
+@pytest.mark.parametrize("kind", [Kind.meanSquaredError, Kind.cosineDistance])
+def test_the_mean_of_many_halves_is_one(kind):
+    y, t = torch.full((4096, 8), 8.0).half(), torch.full((4096, 8), -8.0).half()
+    torch.testing.assert_close(make(kind).module(y, t), make(kind).module(y.float(), t.float()).half())
