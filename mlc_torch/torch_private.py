@@ -217,9 +217,10 @@ DISTURBED = " or ".join(f"{name}()" for name in SURROUNDINGS)
 is_disturbed: Callable[[], Any] = eval(f"lambda: {DISTURBED}", SURROUNDINGS)
 
 
-def use_counts(tensor: torch.Tensor, storage: torch.UntypedStorage) -> tuple[int, int]:
-    """How often torch refers to a tensor, and how many tensors lie in its memory. (Without it, nobody is known to be alone.)"""
-    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+tensor_uses: Callable[[torch.Tensor], int] = getattr(torch.Tensor, "_use_count", lambda tensor: 0)
+"""How often torch refers to a tensor."""
+storage_uses: Callable[[int], int] = getattr(torch._C, "_storage_Use_Count", lambda storage: 0)
+"""How often tensors, and Python, refer to the memory that they lie in."""
 
 
 Ambience = tuple[int, int, bool]

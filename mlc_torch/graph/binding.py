@@ -65,6 +65,10 @@ def bind(
         if batch and batch == cell.shape[0]:
             batch = 0  # the whole tensor
         writes.append((cell, data, batch, is_kept, view))
+    if device._kind == "cpu":
+        writes = [write for write in writes if not _is_written_again(*write, device)]
+        if not writes:
+            return
     try:
         if is_disturbed():
             with undisturbed(device.torch_device):
@@ -73,6 +77,20 @@ def bind(
             _write_all(writes, device)
     except (MemoryError, RuntimeError) as error:
         refuse_lack_of_memory(error)
+
+
+def _is_written_again(
+    cell: TensorState, data: MLCTensorData, batch: int, is_kept: bool, view: torch.Tensor | None, device: MLCDevice
+) -> bool:
+    """Whether a tensor's data could be written where it was the last time."""
+    bound = cell.bound
+    if bound is None or batch or is_kept or cell.value is not bound.tensor:
+        return False
+    cell.snapshot, cell.device = None, device  # it looks into the value
+    if bound.refill(data):
+        return True
+    cell.bound = None  # who looks into it once, or brings other elements, may do so again: new memory from now on
+    return False
 
 
 def _write_all(
@@ -89,23 +107,11 @@ def _write_all(
         elif batch:
             write_samples(cell, data, device, batch)
         else:
-            _write_whole(cell, data, device, view)
-
-
-def _write_whole(cell: TensorState, data: MLCTensorData, device: MLCDevice, view: torch.Tensor | None) -> None:
-    """Where it was written the last time, as long as nobody else looks into that, else into new memory."""
-    bound, is_first, on_cpu = cell.bound, cell.value is None, device._kind == "cpu"
-    if bound is not None and on_cpu and cell.value is bound.tensor and bound.takes(data):
-        cell.snapshot = None  # which looks into the value
-        if bound.is_free():
-            bound.fill(data)
-            cell.publish(bound.tensor, device)
-            return
-        cell.bound = None  # who looks into it once may do so again: each time new memory from now on
-    source = data._view(cell.dtype, cell.shape) if view is None else view
-    cell.publish(_copied(source, device), device)
-    if is_first and on_cpu and BoundMemory.suits(cell.dtype, cell.nbytes):
-        cell.bound = BoundMemory(cell)
+            is_first = cell.value is None
+            source = data._view(cell.dtype, cell.shape) if view is None else view
+            cell.publish(_copied(source, device), device)
+            if is_first and device._kind == "cpu" and BoundMemory.suits(cell.dtype, cell.nbytes):
+                cell.bound = BoundMemory(cell)
 
 
 def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:

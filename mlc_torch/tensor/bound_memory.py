@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mlc_torch.tensor.data import USUAL, MLCTensorData, seen_as_bytes
-from mlc_torch.torch_private import GRAIN, available, use_counts
+from mlc_torch.torch_private import GRAIN, available, storage_uses, tensor_uses
 
 
 class BoundMemory:
@@ -33,16 +33,13 @@ class BoundMemory:
 
     def _count(self) -> tuple[int, int, int]:
         """How often Python refers to the tensor, torch to the tensor, and tensors to its memory."""
-        return getrefcount(self.tensor), *use_counts(self.tensor, self._storage)
+        return getrefcount(self.tensor), tensor_uses(self.tensor), storage_uses(self._storage._cdata)
 
-    def is_free(self) -> bool:
-        """Whether nobody but its tensor has come since it was made: no program, and no pass that may be differentiated yet."""
-        return self._count() == self._uses
-
-    def takes(self, data: MLCTensorData) -> bool:
-        """Whether the bytes of ``data`` are elements of the tensor, as they are."""
-        return data._element == self._element and data._shape is None
-
-    def fill(self, data: MLCTensorData) -> None:
+    def refill(self, data: MLCTensorData) -> bool:
+        """Copy the bytes of ``data``, if they are elements as the tensor has them, and nobody but the tensor has come since this
+        was made: no program, and no pass that may still be differentiated."""
+        if data._element != self._element or data._shape is not None or self._count() != self._uses:
+            return False
         size = len(self._bytes)
         self._bytes[:] = data._bytes if data._length == size else data._bytes[:size]
+        return True
