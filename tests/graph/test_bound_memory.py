@@ -123,6 +123,19 @@ def test_what_a_program_looks_at_does_not_change(look, steps):
     np.testing.assert_array_equal(np.asarray(seen).ravel(), want)
 
 
+def test_bytes_that_are_no_copy_do_not_change_either():
+    """Of more than 16 KiB, ``tensor.data`` looks into the tensor's memory."""
+    program = regression(batch=64, widths=(100, 3))
+    assert program.compile() and program.bind()
+    first = program.given["x"].copy()
+    seen = program.inputs["x"].data
+    for seed in (50, 51):
+        program.given["x"] = values(64, 100, seed=seed)
+        assert program.bind() and program.forward() and program.gradient() and program.update()
+        np.testing.assert_array_equal(array(program.inputs["x"]), program.given["x"])
+    np.testing.assert_array_equal(np.frombuffer(seen, np.float32).reshape(64, 100), first)
+
+
 def test_data_of_every_make_is_bound_behind_one_another():
     program = regression(widths=WIDTHS)
     assert program.compile()
