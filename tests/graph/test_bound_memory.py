@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from mlc_torch import (
     MLCActivationLayer,
@@ -134,6 +135,20 @@ def test_bytes_that_are_no_copy_do_not_change_either():
         assert program.bind() and program.forward() and program.gradient() and program.update()
         np.testing.assert_array_equal(array(program.inputs["x"]), program.given["x"])
     np.testing.assert_array_equal(np.frombuffer(seen, np.float32).reshape(64, 100), first)
+
+
+def test_a_mode_of_the_program_s_sees_nothing_of_it():
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            raise AssertionError(f"{function} is no business of a program's mode")
+
+    program = regression(widths=WIDTHS)
+    assert program.compile() and program.bind()
+    for seed in (40, 42, 44):
+        program.given = {name: values(*shape, seed=seed) for name, shape in SHAPES.items()}
+        with Watching():
+            assert program.bind()
+        np.testing.assert_array_equal(array(program.inputs["x"]), program.given["x"])
 
 
 def test_data_of_every_make_is_bound_behind_one_another():
