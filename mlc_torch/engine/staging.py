@@ -11,6 +11,7 @@ import torch
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.recording import release_later
 from mlc_torch.tensor.host_copy import host_copy
+from mlc_torch.tensor.staged import LEAST, is_staged
 
 _ALIGNMENT = 256
 _SMALL, _LARGE = 128 << 10, 16 << 20
@@ -35,8 +36,8 @@ class _Slot:
 
 
 class Block:
-    """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call; by one for each input
-    where large ones lie in pinned memory.
+    """Static device memory for inputs, and for a few numbers behind them, filled by one copy a call, and by one more for each
+    large input that lies in pinned memory. Those come first, so that the others lie side by side, too.
 
     Slots of host memory are used one after the other: recording an event costs more than a small copy, so half a round of
     them shares one.
@@ -55,13 +56,18 @@ class Block:
         self.is_small, self._straight_from = size < _SMALL, _READ[trains]
         self._is_large = size >= self._straight_from
         self._taken: torch.cuda.Event | None = None
+        self._all = range(len(like))
+        self._much = [n for n in self._all if _is_much(like[n])]
+        self._little = [n for n in self._all if not _is_much(like[n])]
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
         if size and not self._is_large:
             seen = [_seen_by(device, slot.memory) for slot in self._slots]
             # Memory that was pinned for another GPU is not seen by this one: torch gives a copy.
             if all(s.data_ptr() == slot.memory.data_ptr() for s, slot in zip(seen, self._slots, strict=True)):
                 self._seen = seen
-        self._words = self.memory.view(torch.int32)
+        much = sum(_padded(like[n]) for n in self._much)
+        self._ways = {False: self._way(0), True: self._way(much)}
+        """Whether only what comes behind large inputs is brought, and for each slot where to and where from."""
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._next_slot = 0
 
@@ -76,17 +82,23 @@ class Block:
         return range(self._slot_count)
 
     def fill(self, feeds: Tensors, numbers: Sequence[float]) -> bool:
-        """Copy host tensors and numbers to the device. Gives whether the numbers went along."""
-        if self._is_large and _large_are_pinned(feeds, self._straight_from):
+        """Copy host tensors and numbers to the device. Gives whether the numbers went along.
+
+        Large ones that were staged when they were bound go from there: the host would take longer to copy them once more than the
+        GPU takes for its step. (H200, three phases of a transformer block, 512 KiB, us beyond one call: 33, and 134 with a copy.)
+        """
+        straight = bool(self._much) and all(is_staged(feeds[n]) for n in self._much)
+        if not straight and self._is_large and _large_are_pinned(feeds, self._straight_from):
             self.take(feeds)
-            self._taken = torch.cuda.Event()
-            self._taken.record(torch.cuda.current_stream(self.memory.device))
             return False
-        slot_number = self.stage(feeds, numbers)
+        slot_number = self.stage(feeds, numbers, self._little if straight else self._all)
         if slot_number is None:
             self.take(feeds)
             return False
-        self.bring(slot_number)
+        if straight:
+            for n in self._much:
+                self.feeds[n].copy_(feeds[n], non_blocking=True)
+        self.bring(slot_number, behind_much=straight)
         self.mark(slot_number)
         return bool(numbers)
 
@@ -97,19 +109,23 @@ class Block:
             self._taken = None
 
     def take(self, feeds: Tensors) -> None:
-        """Copy tensors from where they lie: some device, or pinned memory of the program's."""
+        """Copy tensors from where they lie: some device, or pinned memory."""
         for static, feed in zip(self.feeds, feeds, strict=True):
             static.copy_(feed, non_blocking=True)
+        if any(feed.is_cpu and not is_staged(feed) and feed.is_pinned() for feed in feeds):
+            self._taken = torch.cuda.Event()
+            self._taken.record(torch.cuda.current_stream(self.memory.device))
 
-    def stage(self, feeds: Tensors, numbers: Sequence[float]) -> int | None:
-        """Copy into the slot that comes next. Gives its number, or ``None`` where a feed is no host tensor."""
+    def stage(self, feeds: Tensors, numbers: Sequence[float], which: Sequence[int] | None = None) -> int | None:
+        """Copy feeds, all or those of some places, and numbers into the slot that comes next. Gives the slot's number, or
+        ``None`` where a feed is no host tensor."""
         for feed in feeds:
             if not feed.is_cpu:
                 return None
         slot_number = self.next_slot()
         slot = self._slots[slot_number]
-        for view, feed in zip(slot.views, feeds, strict=True):
-            host_copy(view, feed)
+        for n in self._all if which is None else which:
+            host_copy(slot.views[n], feeds[n])
         if numbers:
             slot.numbers[:] = numbers
         return slot_number
@@ -129,17 +145,24 @@ class Block:
         for target, source in zip(self._slots[slot_number].bytes, memory):  # noqa: B905 - strict takes its time
             target[:] = source
 
-    def bring(self, slot_number: int) -> None:
+    def _way(self, start: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        if self._seen:
+            words = self.memory.view(torch.int32)[start // 4 :]
+            return [(words, seen[start // 4 :]) for seen in self._seen]
+        return [(self.memory[start:], slot.memory[start:]) for slot in self._slots]
+
+    def bring(self, slot_number: int, behind_much: bool = False) -> None:
         """Queue the copy of what was staged. Little is read by a kernel, since a copy by the GPU's copy engine begins later.
 
         (H200, us, with and without: a perceptron's inference of one sample 17.9 and 23.4, of 147 KiB 30.6 and 36.8, 294 KiB 37.5
         and 38.7, 392 KiB 44 and 39, 784 KiB 71 to 129 and 48 to 51; its training step of 99 KiB 72 and 104, 397 KiB 119 and 128,
         794 KiB 133 and 142, a transformer's of 512 KiB 215 and 222.)
         """
+        target, source = self._ways[behind_much][slot_number]
         if self._seen:
-            torch.add(self._seen[slot_number], _ZERO, out=self._words)
+            torch.add(source, _ZERO, out=target)
         else:
-            self.memory.copy_(self._slots[slot_number].memory, non_blocking=True)
+            target.copy_(source, non_blocking=True)
 
     def mark(self, slot_number: int) -> None:
         """The copies queued so far are those of this slot and before."""
@@ -178,14 +201,19 @@ def _seen_by(device: torch.device, memory: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(_Pinned(memory), device=device)
 
 
+def _is_much(tensor: torch.Tensor) -> bool:
+    return tensor.nbytes >= LEAST
+
+
 def _padded(tensor: torch.Tensor) -> int:
     return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
 def views_of(memory: torch.Tensor, like: Tensors) -> list[torch.Tensor]:
-    """Tensors side by side in a block of bytes."""
-    views, start = [], 0
-    for tensor in like:
-        views.append(memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
+    """Tensors side by side in a block of bytes, large ones first; in the order they are given."""
+    views, start = {}, 0
+    for n in sorted(range(len(like)), key=lambda n: not _is_much(like[n])):
+        tensor = like[n]
+        views[n] = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         start += _padded(tensor)
-    return views
+    return [views[n] for n in range(len(like))]

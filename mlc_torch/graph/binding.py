@@ -14,13 +14,9 @@ from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.elements import FITTING
 from mlc_torch.tensor.memory import refuse_lack_of_memory
-from mlc_torch.tensor.state import staged_for, upload
+from mlc_torch.tensor.staged import LEAST, staged_for
+from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import is_disturbed
-
-_FROM_THE_SYSTEM = 128 << 10
-"""Bytes from which on the C library asks the system for memory, which comes page by page: on an H200's host the three phases of a
-transformer block, whose input has 512 KiB, took 288 to 373 us with such memory, and 234 to 280 with pinned memory, which torch
-hands out again."""
 
 
 class Binding(Protocol):
@@ -117,6 +113,6 @@ def _write_all(
 def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
     if device._kind == "mps":
         return upload(source, device.torch_device)
-    if device._kind == "cuda" and source.nbytes >= _FROM_THE_SYSTEM:
+    if device._kind == "cuda" and source.nbytes >= LEAST:
         return staged_for(source, device.torch_device)
     return source.clone()

@@ -14,7 +14,7 @@ _MANY = GRAIN
 but in 6,000 copies one takes 3,000 to 14,000. LeNet's steps, whose inputs were copied so, took .2 to 3.6 ms on a busy one.)"""
 BEHIND_THE_GPU, ALONE = 1 << 20, 256 << 10
 """Bytes from which on threads are worth that: where the GPU computes meanwhile, and where all wait for the copy. (Three phases
-of a transformer block, whose input has 512 KiB, 327 to 359 us bound by one thread, 243 to 268 by torch's; one call 219, 223.)"""
+of a transformer block, whose input has 512 KiB, 332 to 350 us bound by one thread, 248 to 266 by torch's; one call 222.)"""
 
 
 def host_copy(target: torch.Tensor, source: torch.Tensor, most: int = BEHIND_THE_GPU) -> torch.Tensor:

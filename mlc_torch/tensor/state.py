@@ -23,8 +23,8 @@ from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
-from mlc_torch.tensor.host_copy import ALONE, host_copy
 from mlc_torch.tensor.little import LITTLE
+from mlc_torch.tensor.staged import staged_for
 
 _ids = itertools.count()
 
@@ -289,13 +289,6 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
         staged = staged_for(view, device)
         with queueing(device):
             return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
-
-
-def staged_for(view: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A copy of host memory where a GPU can fetch it from. torch hands such memory out again once it is fetched."""
-    with queueing(device):  # new pinned memory waits for the device, which a recording does not survive
-        staged = torch.empty(view.shape, dtype=view.dtype, device="cpu", pin_memory=True)
-    return host_copy(staged, view, ALONE)
 
 
 def host_bytes(value: torch.Tensor) -> memoryview:

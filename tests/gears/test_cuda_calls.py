@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from mlc_torch import (
+    MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
     MLCDevice,
     MLCExecutionOptions,
     MLCGraph,
@@ -19,7 +22,7 @@ from mlc_torch import (
     unwrap,
 )
 from mlc_torch.engine.captured import Captured
-from tests.graph.programs import array, data, dense, placeholder, values
+from tests.graph.programs import array, data, dense, placeholder, regression, sgd, values
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -59,6 +62,50 @@ def test_pinned_memory_may_be_written_to_as_soon_as_a_cuda_call_returns(samples)
         network.execute(x)
         x[:] = np.nan
         close(array_of(network.result), network.expected(given))
+
+
+def test_pinned_memory_beside_a_result_on_the_gpu_may_be_written_to_as_soon_as_the_call_returns():
+    """The result comes from a linked graph, and is copied where it lies; so is what is given."""
+    device, lower, upper = unwrap(MLCDevice.gpu()), MLCGraph(), MLCGraph()
+    source, more = placeholder(64, 600), placeholder(64, 600)
+    result = upper.node(
+        MLCArithmeticLayer(operation=MLCArithmeticOperation.add),
+        sources=[lower.node(MLCActivationLayer.relu, source=source), more],
+    )
+    first, second = MLCInferenceGraph(graphObjects=[lower]), MLCInferenceGraph(graphObjects=[upper])
+    assert first.addInputs({"x": source}) and second.addInputs({"z": more}) and first.link(with_=[second])
+    assert all(g.compile(options=[], device=device) for g in (first, second))
+    x, z = values(64, 600), torch.empty(64, 600, pin_memory=True).numpy()
+    for turn in range(6):
+        z[:] = given = values(64, 600, seed=turn)
+        assert first.execute(inputsData={"x": data(x)}, batchSize=64, options=[])
+        torch.cuda._sleep(20_000_000)
+        assert second.execute(inputsData={"z": data(z)}, batchSize=64, options=[])
+        z[:] = np.nan
+        close(array_of(result), np.maximum(x, 0) + given)
+
+
+@pytest.mark.parametrize("inputs", [40, 600, 4096])  # 10 KiB, 150 KiB, 1 MiB
+@pytest.mark.parametrize("by_phases", [True, False])
+def test_what_is_bound_reaches_its_own_pass_behind_a_busy_gpu(inputs, by_phases):
+    """Large data waits in pinned memory; it goes to the GPU from there, long after other data was bound."""
+    program, made = regression(sgd(0.0), 64, (inputs, 5), device=unwrap(MLCDevice.gpu())), []
+    weights, biases = array(program.layers[0].weights).reshape(5, inputs), array(program.layers[0].biases).ravel()
+    assert program.training.addOutputs({"y": program.result}) and program.compile()
+    given = [values(64, inputs, seed=turn) for turn in range(20)]
+    for turn, x in enumerate([given[0], *given]):
+        if turn == 1:
+            torch.cuda._sleep(100_000_000)
+        program.given["x"][:] = x
+        assert program.bind()
+        program.given["x"][:] = np.nan
+        if by_phases:
+            assert program.forward(options=[]) and program.gradient(options=[])
+        else:
+            assert program.training.execute(inputsData={}, lossLabelsData={}, lossLabelWeightsData={}, batchSize=0)
+        made.append(program.result._cell.value.clone())  # queued, behind the pass
+    for x, y in zip(given, made[1:], strict=True):
+        close(y.cpu().numpy().reshape(64, 5), x.astype(np.float64) @ weights.T + biases)
 
 
 @pytest.mark.parametrize("inputs", [9, 700])

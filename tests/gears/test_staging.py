@@ -9,6 +9,7 @@ from mlc_torch.engine import staging
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.staging import Block
 from mlc_torch.tensor.data import seen_as_bytes
+from tests.gears.recordings import Event, Stream
 
 CPU = torch.device("cpu")
 
@@ -39,6 +40,38 @@ def test_what_is_given_arrives(seen_by, monkeypatch):
         for got, want in zip(block.feeds, feeds, strict=True):
             assert torch.equal(got, want)
         assert block.numbers.tolist() == [0.5, number]
+
+
+def staged(tensor):
+    tensor.is_staged = True
+    return tensor
+
+
+@pytest.mark.parametrize("seen_by", [in_place, elsewhere])
+@pytest.mark.parametrize("numbers", [[], [0.5, 3]])
+def test_what_was_staged_when_it_was_bound_is_not_copied_again(seen_by, numbers, monkeypatch):
+    monkeypatch.setattr(staging, "_seen_by", seen_by)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    given = [torch.randn(7), torch.randn(2**15), torch.randint(0, 9, (3,)), torch.randint(0, 9, (2**14,))]
+    block = Block(given, len(numbers), CPU)
+    for number in range(9):
+        feeds = [staged(g + number) if g.nbytes >= 2**17 else g + number for g in given]
+        assert block.fill(feeds, numbers) == bool(numbers)
+        for got, want in zip(block.feeds, feeds, strict=True):
+            assert torch.equal(got, want)
+        assert not numbers or block.numbers.tolist() == numbers
+    assert not any(slot.views[n].any() for slot in block._slots for n in (1, 3))
+
+
+@pytest.mark.parametrize("rest", [[], [torch.randn(5)]])
+def test_one_that_is_not_staged_is_copied_with_the_others(rest, monkeypatch):
+    monkeypatch.setattr(staging, "_seen_by", in_place)
+    feeds = [staged(torch.randn(2**15)), torch.randn(2**15), *rest]
+    block = Block(feeds, 0, CPU)
+    block.fill(feeds, [])
+    for got, copied, want in zip(block.feeds, block._slots[0].views, feeds, strict=True):
+        assert torch.equal(got, want) and torch.equal(copied, want)
 
 
 @pytest.mark.parametrize("trains", [True, False])
