@@ -91,6 +91,8 @@ class Capturing:
                 with self._undone():
                     self._masks.find(lambda: inner.forward(self._static, self._constants))
             self._capture(updater is not None and inner.mode.differentiates and self._exchange is None)
+            if not self._by_slot:
+                self._tried(partial(self._block.record, self._stream))
         recording.release(plan.device)
 
     @property
@@ -102,10 +104,7 @@ class Capturing:
     def _lends_numbers(self) -> bool:
         """Let the updater keep its numbers where these recordings read them; those of another batch size read elsewhere."""
         numbers, updater = self._block.numbers, self.updater
-        if updater is None or numbers is None or len(numbers) != updater.number_count:
-            return False
-        updater.keep_numbers_in(numbers)
-        return True
+        return updater is not None and numbers is not None and updater.keeps_numbers_in(numbers)
 
     def _capture(self, joined: bool) -> None:
         """Record a step, or its phases."""

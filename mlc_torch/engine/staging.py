@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
 from mlc_torch.engine.gear import Tensors
-from mlc_torch.engine.recording import release_later
+from mlc_torch.engine.recording import recorded, release_later
 from mlc_torch.tensor.host_copy import host_copy
 from mlc_torch.tensor.staged import LEAST, is_staged
 
@@ -68,6 +69,8 @@ class Block:
         much = sum(_padded(like[n]) for n in self._much)
         self._ways = {False: self._way(0), True: self._way(much)}
         """Whether only what comes behind large inputs is brought, and for each slot where to and where from."""
+        self._recorded: dict[bool, list[torch.cuda.CUDAGraph | None]] = {}
+        """The same, and for each slot what brings it."""
         self._done: list[torch.cuda.Event | None] = [None, None]
         self._next_slot = 0
 
@@ -98,7 +101,10 @@ class Block:
         if straight:
             for n in self._much:
                 self.feeds[n].copy_(feeds[n], non_blocking=True)
-        self.bring(slot_number, behind_much=straight)
+        if not self._recorded:
+            self.bring(slot_number, behind_much=straight)
+        elif (graph := self._recorded[straight][slot_number]) is not None:
+            graph.replay()
         self.mark(slot_number)
         return bool(numbers)
 
@@ -163,6 +169,15 @@ class Block:
             torch.add(source, _ZERO, out=target)
         else:
             target.copy_(source, non_blocking=True)
+
+    def record(self, stream: torch.cuda.Stream) -> None:
+        """Replay from now on what kernels bring, which takes the host half the time, since the launch is ready. (H200, us: 3.5 and
+        7.6. Perceptron, one call 66 and 76, three phases 129 and 147; all slots are recorded in 1.2 ms.)"""
+        if self._seen:
+            self._recorded = {
+                behind_much: [recorded(partial(self.bring, n, behind_much), None, stream)[0] for n in self.slot_numbers]
+                for behind_much in ((False, True) if self._much else (False,))
+            }
 
     def mark(self, slot_number: int) -> None:
         """The copies queued so far are those of this slot and before."""

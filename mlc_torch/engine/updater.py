@@ -67,7 +67,7 @@ class Updater:
         """The update that is being made: its step, its parameters, and by what the rule tells whether it was made."""
         self.numbers: Numbers = {}
         if device.type == "cuda":
-            self.keep_numbers_in(torch.zeros(len(self._names), device=device))
+            self.keeps_numbers_in(torch.zeros(len(self._names), device=device))
         self.adopt()
 
     def adopt(self) -> None:
@@ -89,12 +89,14 @@ class Updater:
     def number_count(self) -> int:
         return len(self._names)
 
-    def keep_numbers_in(self, memory: torch.Tensor) -> None:
-        """Let recorded work read the numbers from ``memory``."""
-        if memory is self._memory:
-            return
-        self._memory, self._known = memory, None
-        self.numbers = {name: memory[i] for i, name in enumerate(self._names)}
+    def keeps_numbers_in(self, memory: torch.Tensor) -> bool:
+        """Let recorded work read the numbers from ``memory``, if there is room for just so many."""
+        if memory is not self._memory:
+            if len(memory) != len(self._names):
+                return False
+            self._memory, self._known = memory, None
+            self.numbers = {name: memory[i] for i, name in enumerate(self._names)}
+        return True
 
     def upcoming(self) -> list[float]:
         """The numbers of the next update, as things stand."""

@@ -82,7 +82,7 @@ class MLCOptimizer(MLCObject):
 
     def _configuration(self) -> tuple[Any, ...]:
         """What work recorded on a device depends on: anything here that changes makes the record stale."""
-        return tuple(v for n, v in self.__dict__.items() if n not in _LIVE)
+        return tuple([v for n, v in self.__dict__.items() if n not in _LIVE])  # a generator takes twice the time
 
     def _update(
         self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any], cut: Any = None

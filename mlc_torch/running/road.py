@@ -157,6 +157,8 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     if clock is not None:
         clock.stop()
     if device._kind != "cpu":
+        if handler is None and not targets and not options & SYNCHRONOUS:
+            return None  # the device has its work, and nobody waits for it
         return Queued(device.torch_device, result, targets, handler, clock, graph._look_at_result)
     for cell, target in targets:
         fill(target, cell.value)

@@ -117,3 +117,34 @@ def test_what_is_not_recorded_for_each_slot_is_not_replayed_so(recorded, monkeyp
     gear = Captured.__new__(Captured)
     gear._block, gear._by_slot = Block([torch.zeros(2)], 0, CPU), recorded
     assert gear.forward_from([]) is None
+
+
+def test_what_brings_a_slot_is_recorded_and_replayed(monkeypatch):
+    """With recordings that are the work itself, and with none where there is nothing behind large inputs."""
+    replayed = []
+
+    class Recorded:
+        def __init__(self, work):
+            self.work = work
+
+        def replay(self):
+            replayed.append(self)
+            self.work()
+
+    def recorded(work, pool, stream):
+        return Recorded(work) if much is not alone or not work.args[1] else None, None
+
+    monkeypatch.setattr(staging, "_seen_by", in_place)
+    monkeypatch.setattr(staging, "recorded", recorded)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    alone, with_little, little = (torch.randn(2**15),), (torch.randn(2**15), torch.randn(3)), (torch.randn(3),)
+    for much in (alone, with_little, little):
+        block = Block(much, 0, CPU)
+        block.record(Stream())
+        for number in range(9):
+            feeds = [(staged(m + number) if number % 2 and len(m) > 3 else m + number) for m in much]
+            assert not block.fill(feeds, [])
+            assert all(torch.equal(got, want) for got, want in zip(block.feeds, feeds, strict=True))
+        assert len(replayed) == (5 if much is alone else 9)
+        replayed.clear()

@@ -25,7 +25,7 @@ class Recorded:
         for cell in cells:
             cell.place(cpu(), writable=True)
         self.updater = Updater(optimizer, [Trained(cell) for cell in cells], torch.device("cpu"))
-        self.updater.keep_numbers_in(torch.zeros(self.updater.number_count))
+        assert self.updater.keeps_numbers_in(torch.zeros(self.updater.number_count))
         self.gradients = [torch.zeros(cell.shape) for cell in cells]
 
     def begin(self, number: int) -> None:
