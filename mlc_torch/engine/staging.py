@@ -171,8 +171,8 @@ class Block:
             target.copy_(source, non_blocking=True)
 
     def record(self, stream: torch.cuda.Stream) -> None:
-        """Replay from now on what kernels bring, which takes the host half the time, since the launch is ready. (H200, us: 3.5 and
-        7.6. Perceptron, one call 66 and 76, three phases 129 and 147; all slots are recorded in 1.2 ms.)"""
+        """Replay from now on what kernels bring: that takes the host half the time, since the launch is ready. (H200, us: 3.5
+        and 7.6. Perceptron, one call 66 and 76, three phases 129 and 147; all slots are recorded in 1.2 ms.)"""
         if self._seen:
             self._recorded = {
                 behind_much: [recorded(partial(self.bring, n, behind_much), None, stream)[0] for n in self.slot_numbers]
