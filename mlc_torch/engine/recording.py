@@ -88,12 +88,16 @@ def synchronize(device: torch.device) -> None:
         cuda.synchronize(device)
 
 
-_unreleased: list[tuple[torch.device, Any]] = []
+_unreleased: list[tuple[torch.device, list[Any]]] = []
 """Pinned memory of things that are gone, which copies still queued may read."""
 
 
-def release_later(memory: Any, device: torch.device) -> None:
-    """Give pinned memory back once the device has read it. Never waits for another thread: finalizers call this."""
+def release_later(memory: list[Any], device: torch.device) -> None:
+    """Give pinned memory back once the device has read it, and empty the list. Never waits for another thread: finalizers call
+    this.
+
+    Under the lock, since torch, when it gets back what it has copied from, notes that on the stream of the copy.
+    """
     _unreleased.append((device, memory))
     release(device)
 
@@ -108,5 +112,6 @@ def release(device: torch.device) -> None:
             cuda.synchronize(device)
             for item in ready:
                 _unreleased.remove(item)
+                item[1].clear()
     finally:
         LOCK.release()

@@ -46,6 +46,8 @@ class Block:
 
     _seen: Sequence[torch.Tensor] = ()
     """The slots' memory as the device sees it, where kernels read it there."""
+    _fetched: Sequence[torch.Tensor] = ()
+    """What was staged and is copied from, until the next call: it is let go of under the lock that calls are made under."""
 
     def __init__(self, like: Tensors, numbers: int, device: torch.device, trains: bool = True) -> None:
         size = sum(map(_padded, like)) + 4 * numbers
@@ -75,10 +77,12 @@ class Block:
         self._next_slot = 0
 
     def __del__(self) -> None:
-        if not self._seen:
-            return  # torch itself keeps pinned memory until the copies are done; of kernels that read it it does not know
-        with contextlib.suppress(Exception):  # the process may be ending
-            release_later(self._slots, self.memory.device)
+        # torch itself keeps pinned memory until the copies are done; of kernels that read it it does not know.
+        waiting = [*(self._slots if self._seen else ()), *self._fetched]
+        self._fetched = ()
+        if waiting:
+            with contextlib.suppress(Exception):  # the process may be ending
+                release_later(waiting, self.memory.device)
 
     @property
     def slot_numbers(self) -> range:
@@ -90,6 +94,7 @@ class Block:
         Large ones that were staged when they were bound go from there: the host would take longer to copy them once more than the
         GPU takes for its step. (H200, three phases of a transformer block, 512 KiB, us beyond one call: 33, and 134 with a copy.)
         """
+        self._fetched = ()
         straight = bool(self._much) and all(is_staged(feeds[n]) for n in self._much)
         if not straight and self._is_large and _large_are_pinned(feeds, self._straight_from):
             self.take(feeds)
@@ -99,6 +104,7 @@ class Block:
             self.take(feeds)
             return False
         if straight:
+            self._fetched = [feeds[n] for n in self._much]
             for n in self._much:
                 self.feeds[n].copy_(feeds[n], non_blocking=True)
         if not self._recorded:
@@ -116,6 +122,7 @@ class Block:
 
     def take(self, feeds: Tensors) -> None:
         """Copy tensors from where they lie: some device, or pinned memory."""
+        self._fetched = [feed for feed in feeds if is_staged(feed)]
         for static, feed in zip(self.feeds, feeds, strict=True):
             static.copy_(feed, non_blocking=True)
         if any(feed.is_cpu and not is_staged(feed) and feed.is_pinned() for feed in feeds):

@@ -110,22 +110,23 @@ def test_pinned_memory_is_kept_while_something_is_recorded(monkeypatch, capturin
     cuda, device = _Guarded(capturing), torch.device("cuda")
     monkeypatch.setattr(recording, "cuda", cuda)
     monkeypatch.setattr(recording, "_unreleased", [])
-    recording.release_later("memory", device)
-    assert cuda.waited == (not capturing) and recording._unreleased == ([(device, "memory")] if capturing else [])
+    memory = ["memory"]
+    recording.release_later(memory, device)
+    assert cuda.waited == (not capturing) and recording._unreleased == ([(device, ["memory"])] if capturing else [])
     cuda.capturing = False
     recording.release(device)
-    assert recording._unreleased == []
+    assert recording._unreleased == [] and memory == []
 
 
 def test_memory_that_another_device_reads_is_kept(monkeypatch):
     cuda, first, second = _Guarded(True), torch.device("cuda", 0), torch.device("cuda", 1)
     monkeypatch.setattr(recording, "cuda", cuda)
     monkeypatch.setattr(recording, "_unreleased", [])
-    recording.release_later("memory", first)
-    recording.release_later("more", second)
+    recording.release_later(["memory"], first)
+    recording.release_later(["more"], second)
     cuda.capturing = False
     recording.release(first)
-    assert recording._unreleased == [(second, "more")]
+    assert recording._unreleased == [(second, ["more"])]
 
 
 def test_a_finalizer_never_waits_for_the_thread_that_records(monkeypatch):
@@ -133,8 +134,8 @@ def test_a_finalizer_never_waits_for_the_thread_that_records(monkeypatch):
     monkeypatch.setattr(recording, "cuda", cuda)
     monkeypatch.setattr(recording, "_unreleased", [])
     with recording.LOCK, ThreadPoolExecutor(1) as other:
-        other.submit(recording.release_later, "memory", device).result(10)
-        assert cuda.waited == 0 and recording._unreleased == [(device, "memory")]
+        other.submit(recording.release_later, ["memory"], device).result(10)
+        assert cuda.waited == 0 and recording._unreleased == [(device, ["memory"])]
     recording.release(device)
     assert cuda.waited == 1 and recording._unreleased == []
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
@@ -62,6 +64,43 @@ def test_what_was_staged_when_it_was_bound_is_not_copied_again(seen_by, numbers,
             assert torch.equal(got, want)
         assert not numbers or block.numbers.tolist() == numbers
     assert not any(slot.views[n].any() for slot in block._slots for n in (1, 3))
+
+
+class Elsewhere:
+    """A feed that is no host tensor, for all that a block asks."""
+
+    is_cpu = False
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return function(*(a.tensor if isinstance(a, cls) else a for a in args), **(kwargs or {}))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_is_copied_from_is_let_go_of_by_the_next_call(beside, monkeypatch):
+    """Or with the block, and then under the lock, whoever else has let go of it before."""
+    monkeypatch.setattr(staging, "_seen_by", elsewhere)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    released = []
+    monkeypatch.setattr(staging, "release_later", lambda memory, device: released.extend(memory))
+    like = [torch.randn(2**15), torch.randn(3)]
+    block, there = Block(like, 0, CPU), []
+    for number in range(3):
+        feeds = [staged(like[0] + number), Elsewhere(like[1]) if beside else like[1]]
+        there.append(weakref.ref(feeds[0]))
+        block.fill(feeds, [])
+        assert torch.equal(block.feeds[0], feeds[0]) and torch.equal(block.feeds[1], like[1])
+        del feeds
+        assert [t() is not None for t in there] == [False] * number + [True]
+    block.fill(like, [])
+    assert not any(t() is not None for t in there)
+    block.fill([staged(like[0] + 1), like[1]], [])
+    del block
+    assert len(released) == 1 and torch.equal(released[0], like[0] + 1)
 
 
 @pytest.mark.parametrize("rest", [[], [torch.randn(5)]])
