@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import torch
 
-from mlc_torch.device import MLCDevice
+from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
@@ -176,9 +176,10 @@ def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> 
 
 def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
     """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
-    target = device.torch_device
+    target, held = device.torch_device, cell.value
     source = data._view(cell.dtype, (batch, *cell.shape[1:]))
-    full = cell.value if cell.value is not None and cell.value.device == target else None
-    full = source.new_zeros(cell.shape, device=target) if full is None else full.clone()
-    full[:batch] = source.to(target)
+    with queueing(target):
+        # For a GPU what was bound before may still lie on the host.
+        full = source.new_zeros(cell.shape, device=target) if held is None else held.to(target, copy=True)
+        full[:batch] = source.to(target)
     cell.publish(full, device)

@@ -98,6 +98,25 @@ def test_a_short_batch_in_separate_phases():
         )
 
 
+@pytest.mark.parametrize("looked_at", [False, True])
+@pytest.mark.parametrize("inputs", [6, 9000])  # for a GPU 140 KiB wait in pinned memory
+def test_samples_that_are_not_bound_anew_stay_as_they_are(torch_device, looked_at, inputs):
+    program = regression(widths=(inputs, 3), device=on(torch_device))
+    assert program.training.addOutputs({"y": program.result}) and program.compile() and program.phases()
+    weights, biases = array(program.layers[0].weights).reshape(3, inputs), array(program.layers[0].biases).ravel()
+    x = program.given["x"].copy()
+    for count in (2, 1, 3):
+        if looked_at:
+            np.testing.assert_array_equal(program.inputs["x"].torch.cpu().numpy(), x)
+        x[:count] = given = values(count, inputs, seed=count)
+        bound = {"x": data(given)}
+        assert program.training.bindAndWriteData(
+            bound, forInputs=program.inputs, to=program.device, batchSize=count, synchronous=True
+        )
+        assert program.training.executeForward(batchSize=4, options=SYNCHRONOUS)
+        np.testing.assert_allclose(program.result.numpy(), x @ weights.T + biases, rtol=1e-3, atol=1e-4)
+
+
 def test_the_gradient_runs_the_batch_of_its_forward_pass():
     program = regression(widths=(6, 5, 3))
     assert program.compile() and program.execute()
