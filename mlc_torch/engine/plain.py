@@ -166,7 +166,7 @@ class Plain:
         next call's data comes to where this one's is. Much, too, where a module may write into it."""
         if feed.device != self.plan.device:
             return upload(feed, self.plan.device)
-        return feed.clone() if feed.is_cpu and (self._may_write or feed.nbytes <= LITTLE) else feed
+        return feed.clone() if self._may_write or (feed.is_cpu and feed.nbytes <= LITTLE) else feed
 
     def release(self) -> None:
         """Let go of what the last forward pass kept."""

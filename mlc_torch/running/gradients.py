@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.device import queueing
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
@@ -122,18 +123,16 @@ class GradientGraph(ExecutableGraph):
         for cell, tensor in waiting:
             value = self._gradient_value(cell, session)
             if value is not None:
-                tensor._cell.publish(value.clone() if _is_recorded(session) else value, self._device)
+                tensor._cell.publish(_lasting(value), self._device)
 
     def _show_gradients(self, session: Session) -> None:
         """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there."""
-        recorded = _is_recorded(session)
         for place, parameter in self._steering.given:
             gradient = session.gradients[place]
             if gradient is None:
                 parameter.grad = None
                 continue
-            seen = gradient.detach().view(parameter.shape)
-            parameter.grad = seen.clone() if recorded else seen
+            parameter.grad = _lasting(gradient.detach().view(parameter.shape))
 
     def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""
@@ -184,7 +183,7 @@ class GradientGraph(ExecutableGraph):
 
     def _injected(self, session: Session, full: int, batch: int, number: int) -> list[torch.Tensor]:
         """The gradients from outside: what users bound, and what linked graphs computed."""
-        gradients = []
+        gradients, device = [], session.plan.device
         for slot in session.given:
             cell = session.plan.cells[slot]
             shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
@@ -194,11 +193,14 @@ class GradientGraph(ExecutableGraph):
                 value = user[1].current()
                 if value is None:
                     refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
-                parts.append(value.to(session.plan.device))
-            parts += [value.to(session.plan.device) for value in self._linked_gradients(cell, number)]
-            total = parts[0][: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=session.plan.device)
-            for part in parts[1:]:
-                total = total + part[: shape[0]]
+                parts.append(value)
+            parts += self._linked_gradients(cell, number)
+            with queueing(device):
+                total = (
+                    parts[0].to(device)[: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=device)
+                )
+                for part in parts[1:]:
+                    total = total + part.to(device)[: shape[0]]
             gradients.append(total)
         return gradients
 
@@ -260,6 +262,9 @@ class _Removable:
         self._graph._remove_hook(self._entry)
 
 
-def _is_recorded(session: Session) -> bool:
-    """Whether the next pass may write into the same memory."""
-    return session.plan.device.type == "cuda"
+def _lasting(gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient; on CUDA, where the next pass may write into the same memory, a copy."""
+    if not gradient.is_cuda:
+        return gradient
+    with queueing(gradient.device):
+        return gradient.clone()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from mlc_torch.device import MLCDevice
+from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeding import needed_bytes
 from mlc_torch.refusals import refuse
@@ -30,6 +30,13 @@ def publish(session: Session, device: MLCDevice) -> TensorState:
 
 def into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None = None) -> torch.Tensor:
     """A short batch's value in the tensor's full shape; the other samples keep what ``old`` holds, or are 0."""
+    if value.is_cpu:
+        return _into_full(cell, value, old)
+    with queueing(value.device):
+        return _into_full(cell, value, old)
+
+
+def _into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None) -> torch.Tensor:
     shape, whole = tuple(value.shape), cell.shape
     if old is not None and (old.device != value.device or tuple(old.shape) != whole):
         old = None

@@ -457,6 +457,26 @@ def test_a_module_that_works_in_place_leaves_the_caller_s_data_alone(width, behi
         assert raw == given.tobytes()
 
 
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize("options", [[], [PLAIN]], ids=["fast", "plain"])
+@pytest.mark.parametrize("width", [6, 6000], ids=["little", "much"])
+def test_a_module_that_works_in_place_leaves_what_is_bound_alone(where, options, width):
+    """Also where somebody has looked at it, which brings it to a GPU."""
+    graph, x = mlc.MLCGraph(), mlc.MLCTensor(shape=[4, width])
+    result = graph.node(TorchLayer(nn.ReLU(inplace=True)), source=x)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.addOutputs({"y": result})
+    assert inference.compile(options=options, device=device(where))
+    given = np.random.default_rng(3).standard_normal((4, width), np.float32)
+    bound = {"x": mlc.MLCTensorData(bytesNoCopy=given, length=given.nbytes)}
+    assert inference.bindAndWriteData(bound, forInputs={"x": x}, to=device(where), synchronous=True)
+    for _ in range(4):
+        np.testing.assert_array_equal(x.torch.cpu().numpy(), given)
+        skips = mlc.MLCExecutionOptions.skipWritingInputDataToDevice
+        assert inference.execute(inputsData={}, batchSize=4, options=[skips, mlc.MLCExecutionOptions.synchronous])
+        np.testing.assert_array_equal(result.numpy(), np.maximum(given, 0))
+
+
 def test_a_module_that_works_in_place_leaves_a_constant_alone():
     """Module by module, in the first call of a batch size, and as planned."""
     held = np.random.default_rng(2).standard_normal((4, 6)).astype(np.float32)
