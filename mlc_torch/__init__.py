@@ -28,6 +28,13 @@ try:
         MLCTensorOptimizerDeviceData,
         MLCTensorParameter,
     )
+except ModuleNotFoundError as missing:
+    if missing.name == "torch":
+        missing.add_note(
+            "mlc_torch computes with PyTorch, which this Python does not have: `pip install .` brings it; the README's commands "
+            "make environments of their own."
+        )
+    raise
 finally:  # also where an import fails
     if _collects:
         gc.enable()

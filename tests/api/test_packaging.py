@@ -5,9 +5,13 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import subprocess
+import sys
 import tomllib
 from importlib import resources
 from pathlib import Path
+
+import pytest
 
 import mlc_torch
 from mlc_torch.extras import EXTRAS
@@ -89,3 +93,15 @@ def test_the_swift_sources_are_in_the_package():
 def test_the_pytest_plugin_is_announced():
     assert PROJECT["entry-points"]["pytest11"] == {"mlc_torch": "_mlc_torch_pytest"}
     assert (ROOT / "_mlc_torch_pytest.py").is_file()
+
+
+@pytest.mark.parametrize(("missing", "is_told"), [("torch", True), ("mlc_torch.descriptors", False)])
+@pytest.mark.parametrize(
+    "run", ["import mlc_torch", "import runpy; runpy.run_module('mlc_torch', run_name='__main__')"]
+)
+def test_who_has_no_torch_is_told_where_it_comes_from(missing, is_told, run):
+    """And not where something else is missing."""
+    text = f"import sys; sys.modules[{missing!r}] = None; {run}"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert done.returncode and "ModuleNotFoundError" in done.stderr
+    assert ("pip install ." in done.stderr.splitlines()[-1]) == is_told
