@@ -12,7 +12,7 @@ import torch
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.recording import recorded, release_later
 from mlc_torch.tensor.host_copy import host_copy
-from mlc_torch.tensor.staged import LEAST, is_staged
+from mlc_torch.tensor.staged import is_much, is_staged
 
 _ALIGNMENT = 256
 _SMALL, _LARGE = 128 << 10, 16 << 20
@@ -47,7 +47,7 @@ class Block:
     _seen: Sequence[torch.Tensor] = ()
     """The slots' memory as the device sees it, where kernels read it there."""
     _fetched: Sequence[torch.Tensor] = ()
-    """What was staged and is copied from, until the next call: it is let go of under the lock that calls are made under."""
+    """What was staged and may be copied from, until the next call: it is let go of under the lock that calls are made under."""
 
     def __init__(self, like: Tensors, numbers: int, device: torch.device, trains: bool = True) -> None:
         size = sum(map(_padded, like)) + 4 * numbers
@@ -60,8 +60,8 @@ class Block:
         self._is_large = size >= self._straight_from
         self._taken: torch.cuda.Event | None = None
         self._all = range(len(like))
-        self._much = [n for n in self._all if _is_much(like[n])]
-        self._little = [n for n in self._all if not _is_much(like[n])]
+        self._much = [n for n in self._all if is_much(like[n])]
+        self._little = [n for n in self._all if not is_much(like[n])]
         self._slots = [_Slot(like, numbers, size) for _ in range(self._slot_count)]
         if size and not self._is_large:
             seen = [_seen_by(device, slot.memory) for slot in self._slots]
@@ -94,8 +94,8 @@ class Block:
         Large ones that were staged when they were bound go from there: the host would take longer to copy them once more than the
         GPU takes for its step. (H200, three phases of a transformer block, 512 KiB, us beyond one call: 33, and 134 with a copy.)
         """
-        self._fetched = ()
-        straight = bool(self._much) and all(is_staged(feeds[n]) for n in self._much)
+        self._fetched = [feed for feed in feeds if is_staged(feed)]
+        straight = len(self._fetched) == len(self._much) > 0
         if not straight and self._is_large and _large_are_pinned(feeds, self._straight_from):
             self.take(feeds)
             return False
@@ -104,7 +104,6 @@ class Block:
             self.take(feeds)
             return False
         if straight:
-            self._fetched = [feeds[n] for n in self._much]
             for n in self._much:
                 self.feeds[n].copy_(feeds[n], non_blocking=True)
         if not self._recorded:
@@ -122,7 +121,6 @@ class Block:
 
     def take(self, feeds: Tensors) -> None:
         """Copy tensors from where they lie: some device, or pinned memory."""
-        self._fetched = [feed for feed in feeds if is_staged(feed)]
         for static, feed in zip(self.feeds, feeds, strict=True):
             static.copy_(feed, non_blocking=True)
         if any(feed.is_cpu and not is_staged(feed) and feed.is_pinned() for feed in feeds):
@@ -223,10 +221,6 @@ def _seen_by(device: torch.device, memory: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(_Pinned(memory), device=device)
 
 
-def _is_much(tensor: torch.Tensor) -> bool:
-    return tensor.nbytes >= LEAST
-
-
 def _padded(tensor: torch.Tensor) -> int:
     return -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -234,7 +228,7 @@ def _padded(tensor: torch.Tensor) -> int:
 def views_of(memory: torch.Tensor, like: Tensors) -> list[torch.Tensor]:
     """Tensors side by side in a block of bytes, large ones first; in the order they are given."""
     views, start = {}, 0
-    for n in sorted(range(len(like)), key=lambda n: not _is_much(like[n])):
+    for n in sorted(range(len(like)), key=lambda n: not is_much(like[n])):
         tensor = like[n]
         views[n] = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
         start += _padded(tensor)

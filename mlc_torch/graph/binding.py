@@ -14,7 +14,7 @@ from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.elements import FITTING
 from mlc_torch.tensor.memory import refuse_lack_of_memory
-from mlc_torch.tensor.staged import LEAST, staged_for
+from mlc_torch.tensor.staged import is_much, staged_for
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import is_disturbed
 
@@ -113,6 +113,6 @@ def _write_all(
 def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
     if device._kind == "mps":
         return upload(source, device.torch_device)
-    if device._kind == "cuda" and source.nbytes >= LEAST:
+    if device._kind == "cuda" and is_much(source):
         return staged_for(source, device.torch_device)
     return source.clone()

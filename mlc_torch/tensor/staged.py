@@ -7,10 +7,15 @@ import torch
 from mlc_torch.device import queueing
 from mlc_torch.tensor.host_copy import ALONE, host_copy
 
-LEAST = 128 << 10
+_MUCH = 128 << 10
 """Bytes from which on the C library asks the system for memory, which comes page by page: on an H200's host the three phases of a
 transformer block, whose input has 512 KiB, took 288 to 373 us with such memory, and 234 to 280 with pinned memory, which torch
 hands out again."""
+
+
+def is_much(tensor: torch.Tensor) -> bool:
+    """Whether it is staged when it is bound."""
+    return tensor.nbytes >= _MUCH
 
 
 def staged_for(view: torch.Tensor, device: torch.device) -> torch.Tensor:
