@@ -27,7 +27,6 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.seeing.dot import dot_description
 from mlc_torch.seeing.facts import GraphFacts
-from mlc_torch.seeing.picture import draw, svg
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
@@ -95,9 +94,13 @@ class MLCGraph(MLCObject):
 
     def draw(self, path: str | Path) -> Path:
         """Write a picture of the graph: ``.svg``, ``.png``, ``.pdf`` or ``.dot``. Dashed lines carry no gradient."""
+        from mlc_torch.seeing.picture import draw  # what draws is loaded for who draws
+
         return draw(self._facts(), path)
 
     def _repr_svg_(self) -> str | None:
+        from mlc_torch.seeing.picture import svg
+
         return svg(self._facts())
 
     # Adding nodes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from mlc_torch.printable import printable
 
@@ -49,6 +48,8 @@ class Table:
         return "  ".join(cells).rstrip()
 
     def _repr_html_(self) -> str:
+        from html import escape  # for notebooks alone
+
         def row(cells: Sequence[str], tag: str) -> str:
             sides = ("right" if right else "left" for right in self._right)
             made = (f'<{tag} style="text-align:{s}">{escape(c)}</{tag}>' for c, s in zip(cells, sides, strict=True))

@@ -511,13 +511,14 @@ before, start = set(sys.modules), time.process_time()
 import mlc_torch
 spent = time.process_time() - start
 assert gc.isenabled()
+assert not {"html", "mlc_torch.seeing.picture", "mlc_torch.seeing.boxes"} & set(sys.modules) - before  # for who draws
 new = {name.split(".")[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)
 print(spent, *sorted(new), any(name.startswith("torch._dynamo") for name in set(sys.modules) - before))
 """
 
 
 def test_importing_is_cheap_and_brings_nothing_else():
-    """About 0.1 s beyond torch with cached bytecode, as an installed package has it; the bound is for a busy machine."""
+    """About 0.14 s beyond torch on ARM, with cached bytecode, as a package has it; the bound is for a busy machine."""
     setting = os.environ | {"PYTHONDONTWRITEBYTECODE": ""}  # the first run leaves its bytecode to the others
     runs = [
         subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, env=setting)
