@@ -61,7 +61,7 @@ def bind(
         if batch and batch == cell.shape[0]:
             batch = 0  # the whole tensor
         writes.append((cell, data, batch, is_kept, view))
-    if device._kind == "cpu":
+    if device._kind != "mps":
         writes = [write for write in writes if not _is_written_again(*write, device)]
         if not writes:
             return
@@ -106,7 +106,7 @@ def _write_all(
             is_first = cell.value is None
             source = data._view(cell.dtype, cell.shape) if view is None else view
             cell.publish(_copied(source, device), device)
-            if is_first and device._kind == "cpu" and BoundMemory.suits(cell.dtype, cell.nbytes):
+            if is_first and BoundMemory.suits(cell):
                 cell.bound = BoundMemory(cell)
 
 

@@ -6,6 +6,7 @@ import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from mlc_torch import MLCInferenceGraph
 from mlc_torch.engine import recording
 from tests.graph.networks import NETWORKS, made
-from tests.graph.programs import array, data, on, sgd
+from tests.graph.programs import array, data, on, regression, sgd, values
 
 THREADS, ROUNDS, STEPS, TIMEOUT = 8, 4, 6, 240
 
@@ -30,19 +31,36 @@ def train(number: int, device: torch.device) -> tuple[list[float], list[np.ndarr
     return losses, [array(p) for p in params]
 
 
+def train_by_phases(number: int, device: torch.device) -> tuple[list[float], list[np.ndarray]]:
+    """The same with data that is bound for each step: much of it, which the GPU fetches by itself, and little."""
+    program = regression(sgd(1e-4), 64, (600, 8, 3), device=on(device))
+    assert program.compile()
+    losses = []
+    for seed in range(number, number + STEPS):
+        program.given = {"x": values(64, 600, seed=seed), "t": values(64, 3, seed=seed + 1)}
+        assert program.bind() and program.forward() and program.gradient() and program.update()
+        losses.append(float(array(program.result).sum()))
+    assert "captured" in str(program.training.summary()), program.training.summary()
+    program.training.synchronizeUpdates()
+    return losses, [array(layer.weights) for layer in program.layers]
+
+
+KINDS = [*(partial(train, n) for n in range(len(NETWORKS))), *(partial(train_by_phases, n) for n in range(2))]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_eight_threads_record_and_run_side_by_side():
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     device = torch.device("cuda")
-    wanted = [train(n, device) for n in range(len(NETWORKS))]
+    wanted = [kind(device) for kind in KINDS]
     gate, stop = threading.Barrier(THREADS), threading.Event()
 
     def work(thread: int) -> None:
         gate.wait(TIMEOUT)
         for round_ in range(ROUNDS):
-            number = (thread + round_) % len(NETWORKS)
-            losses, params = train(number, device)
+            number = (thread + round_) % len(KINDS)
+            losses, params = KINDS[number](device)
             np.testing.assert_allclose(losses, wanted[number][0], rtol=1e-4)
             for got, want in zip(params, wanted[number][1], strict=True):
                 np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
