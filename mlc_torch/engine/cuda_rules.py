@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.product_rules import multiplies_in_full
-from mlc_torch.engine.replacements import Replacement, bias_gradient, product_then_bias, product_turned
+from mlc_torch.engine.replacements import Replacement, bias_gradient, product_turned
 from mlc_torch.engine.standing import MadeOnce, made_once
 from mlc_torch.engine.views import lies_in_order
 
@@ -46,14 +46,6 @@ def adds_bias_apart(rows: int, depth: int, columns: int, dtype: torch.dtype) -> 
         return False
     results = rows * columns
     return results * depth < 2**21 or (depth >= 512 and results <= 2**16) or (depth >= 768 and results < 2**19)
-
-
-def bias_apart(node: fx.Node) -> Replacement | None:
-    of_bias, (rows, depth), (_, columns) = node.meta["shapes"]
-    if node.kwargs or of_bias != (columns,) or not adds_bias_apart(rows, depth, columns, node.meta["dtype"]):
-        return None
-    bias, x, other = node.args
-    return product_then_bias, (x, other, bias)
 
 
 WITH_ZEROS = (

@@ -1,4 +1,5 @@
-"""Which product multiplies matrices where torch asks the Arm Compute Library, what is laid out for it; and sums as products."""
+"""Which product multiplies matrices where torch asks the Arm Compute Library, what is laid out for it; biases; and sums as
+products."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from torch import fx
 from mlc_torch.engine.replacements import (
     Replacement,
     by_column,
+    product_then_bias,
     product_with_transposed_source,
     product_with_transposed_weight,
 )
@@ -138,6 +140,23 @@ def _goes_by_acl(node: fx.Node) -> bool:
     *_, (rows, depth), (_, columns) = node.meta["shapes"]
     is_little = PRODUCTS_BY_ACL[0].applies(Product(rows, depth, columns, torch.get_num_threads()))
     return multiplies_by_acl() and node.meta["dtype"] == torch.float32 and not is_little
+
+
+def bias_apart(where: Callable[[int, int, int, torch.dtype], bool]) -> Callable[[fx.Node], Replacement | None]:
+    """A bias that is added to a product, and not handed over with its factors, for rows, depth, columns and a type."""
+
+    def replace(node: fx.Node) -> Replacement | None:
+        of_bias, (rows, depth), (_, columns) = node.meta["shapes"]
+        if node.kwargs or of_bias != (columns,) or not where(rows, depth, columns, node.meta["dtype"]):
+            return None
+        bias, x, other = node.args
+        return product_then_bias, (x, other, bias)
+
+    return replace
+
+
+def has_many_rows(rows: int, depth: int, columns: int, dtype: torch.dtype) -> bool:
+    return rows >= 1024 and dtype == torch.float32
 
 
 _FEW_ROWS = 128

@@ -365,6 +365,39 @@ def test_a_bias_gradient_is_a_product_where_that_is_faster(monkeypatch, vector_c
     np.testing.assert_allclose(change, -rate * 2 * differences.sum(0), rtol=3e-6, atol=own + 1e-6 * largest)
 
 
+class Products(TorchDispatchMode):
+    """Counts products with a bias, and without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.with_bias = self.alone = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.with_bias += func is torch.ops.aten.addmm.default
+        self.alone += func is torch.ops.aten.mm.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("rows", "avx512", "apart"), [(1024, True, True), (1023, True, False), (1024, False, False)])
+def test_a_bias_is_added_to_a_product_of_many_rows(monkeypatch, rows, avx512, apart):
+    pretend(monkeypatch, vector_code=True)
+    monkeypatch.setattr(kernels, "has_avx512", lambda: avx512)
+    layer, given = dense(24, 20), values(rows, 24, seed=5)
+    graph, x = MLCGraph(), placeholder(rows, 24)
+    assert graph.node(with_=layer, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    found = []
+    with Products() as seen:
+        assert inference.execute(
+            inputsData={"x": data(given)}, batchSize=0, completionHandler=lambda y, *_: found.append(array(y))
+        )
+    assert (seen.with_bias, seen.alone) == ((0, 1) if apart else (1, 0))
+    weights, biases = (array(t).astype(np.float64) for t in (layer.weights, layer.biases))
+    want = given.astype(np.float64) @ weights.reshape(20, 24).T + biases.ravel()
+    np.testing.assert_allclose(found[0], want, rtol=1e-5, atol=1e-5)
+
+
 def sum_over(how=([0], True), lies=((8, 8), (8, 1), torch.float32), transposed=False, **named):
     """Such a sum as a recorded operation."""
     source = torch.fx.Graph().placeholder("x")
