@@ -61,7 +61,7 @@ def bind(
         if batch and batch == cell.shape[0]:
             batch = 0  # the whole tensor
         writes.append((cell, data, batch, is_kept, view))
-    if device._kind != "mps":
+    if device._kind != "mps":  # where data is bound to the device's own memory
         writes = [write for write in writes if not _is_written_again(*write, device)]
         if not writes:
             return
