@@ -25,8 +25,9 @@ def storages() -> dict[int, int]:
     gc.collect()
     found = {}
     for thing in gc.get_objects():
-        # Tensors of other kinds, which torch's compilers keep for themselves, have no storage to look at.
-        if type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.device.type == "cpu" and not thing.is_sparse:
+        # Tensors of other kinds, as torch's compilers and oneDNN's packed weights are, have no storage to look at.
+        is_plain = type(thing) in (torch.Tensor, torch.nn.Parameter) and thing.layout is torch.strided
+        if is_plain and thing.device.type == "cpu":
             storage = thing.untyped_storage()
             if storage.nbytes():
                 found[storage.data_ptr()] = storage.nbytes()
