@@ -16,7 +16,7 @@ import torch
 from mlc_torch import MLCInferenceGraph
 from mlc_torch.engine import recording
 from tests.graph.networks import NETWORKS, made
-from tests.graph.programs import array, data, on, regression, sgd, values
+from tests.graph.programs import array, data, on, regression, sgd, slopes, values
 
 THREADS, ROUNDS, STEPS, TIMEOUT = 8, 4, 6, 240
 
@@ -32,14 +32,19 @@ def train(number: int, device: torch.device) -> tuple[list[float], list[np.ndarr
 
 
 def train_by_phases(number: int, device: torch.device) -> tuple[list[float], list[np.ndarray]]:
-    """The same with data that is bound for each step: much of it, which the GPU fetches by itself, and little."""
+    """The same with data that is bound for each step, much of it, which the GPU fetches by itself, and little; by gradients that
+    NumPy finds, too."""
     program = regression(sgd(1e-4), 64, (600, 8, 3), device=on(device))
     assert program.compile()
     losses = []
     for seed in range(number, number + STEPS):
         program.given = {"x": values(64, 600, seed=seed), "t": values(64, 3, seed=seed + 1)}
-        assert program.bind() and program.forward() and program.gradient() and program.update()
+        want = slopes(program)["w1"]
+        assert program.bind() and program.forward() and program.gradient()
+        found = program.gradient_of(program.layers[0].weights, program.layers[0])
+        np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
         losses.append(float(array(program.result).sum()))
+        assert program.update()
     assert "captured" in str(program.training.summary()), program.training.summary()
     program.training.synchronizeUpdates()
     return losses, [array(layer.weights) for layer in program.layers]

@@ -200,10 +200,10 @@ def squared_error(program, rows=slice(None)):
 
 
 def slopes(program: Program) -> dict[str, np.ndarray]:
-    """By hand, for a program of widths (6, 5, 3): the gradients of the squared error."""
+    """By hand, for a program of two layers: the gradients of the squared error."""
     first, second = program.layers
     w1, b1, w2, b2 = (p.numpy().astype(float) for p in (first.weights, first.biases, second.weights, second.biases))
-    w1, w2 = w1.reshape(5, 6), w2.reshape(3, 5)
+    w1, w2 = w1.reshape(b1.size, -1), w2.reshape(b2.size, -1)
     x, t = (program.given[n].astype(float) for n in "xt")
     h = x @ w1.T + b1.ravel()
     a = np.maximum(h, 0)
