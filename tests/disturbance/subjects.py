@@ -17,7 +17,7 @@ from mlc_torch.interop import TorchOptimizer, load_checkpoint, save_checkpoint
 from tests.interop.programs import data, dense, device, empty, holding, normalization, numbers, settings, squared_error
 
 BATCH = 4
-SECONDS = 20
+SECONDS = 60
 """How long a call of another thread may take before it counts as hanging. The machine may be busy."""
 
 

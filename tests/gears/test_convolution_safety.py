@@ -40,7 +40,7 @@ def train_all(threads: int, *more: str, timeout: int) -> str:
 
 @pytest.mark.parametrize("threads", [1, 2, 4, 8])
 def test_a_small_grid_is_sound(threads):
-    assert train_all(threads, timeout=300).endswith("all sound")
+    assert train_all(threads, timeout=1200).endswith("all sound")
 
 
 @pytest.mark.slow

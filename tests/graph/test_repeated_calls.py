@@ -210,7 +210,7 @@ def test_a_handler_that_is_told_of_a_failure_holds_nobody_up():
     def handler(result, error, seconds):
         done = threading.Event()
         threading.Thread(target=lambda: graph.execute(inputsData=good, batchSize=1) and done.set(), daemon=True).start()
-        told.append((type(error).__name__, done.wait(10)))
+        told.append((type(error).__name__, done.wait(60)))
 
     assert not graph.execute(inputsData=bad, batchSize=1, completionHandler=handler)
     assert told == [("MLCRefusal", True)]
@@ -224,17 +224,17 @@ def test_a_call_that_waited_sees_what_happened_meanwhile():
     def work():
         program.execute()
         ready.set()
-        go.wait(10)
+        go.wait(60)
         waits.set()
         program.execute()
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
 
     def change():
         go.set()
-        assert waits.wait(10)
+        assert waits.wait(60)
         time.sleep(0.1)  # from there it is a few lines to the lock
         assert graph.compileOptimizer(sgd(0.0))
         return array(program.layers[0].weights)

@@ -39,8 +39,10 @@ def test_a_costly_layer_has_the_largest_share():
     built = Built(graph, {"x": x}, y, {"t": bare([256, 1024])})
     made = training(built)
     step(made, built, [MLCExecutionOptions.perLayerProfiling])
-    report = made.profile(lambda: [step(made, built) for _ in range(4)])
-    assert max(report.layers, key=lambda row: row.total).label == "heavy"
+    # A busy host stops a process for longer than either layer takes: the least of several steps is what a layer needs.
+    reports = [made.profile(lambda: step(made, built)) for _ in range(5)]
+    least = {rows[0].label: min(row.total for row in rows) for rows in zip(*(r.layers for r in reports), strict=True)}
+    assert max(least, key=lambda label: least[label]) == "heavy"
 
 
 def test_layers_with_one_label_are_told_apart():
