@@ -164,7 +164,7 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
         fill(target, cell.value)
     if handler is None:
         return None
-    if result is not None and (request.keeps_result or (len(graph._gate.threads) > 1 and graph._users.are_several())):
+    if result is not None and (request.keeps_result or graph._users.may_be_several):
         result = result.frozen(result.value)  # another thread may run the graph before the result is read
     return result, clock
 

@@ -1,4 +1,4 @@
-"""Which threads use a graph: where there are several, a result is kept for the handler that it belongs to."""
+"""Which threads use a graph: where there may be several, a result is kept for the handler that it belongs to."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import threading
 
 
 class Users:
-    """The threads that have called a graph and are still there."""
+    """The threads that have called a graph."""
 
-    __slots__ = ("threads",)
+    __slots__ = ("may_be_several", "threads")
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
-        """Their numbers; those of threads that have ended may still be among them."""
+        """Their numbers; the system gives that of a thread that has ended to another one."""
+        self.may_be_several = False
+        """Whether another thread may run the graph before a handler has read its result: if one ever has, and where threads
+        other than the main one use it, as those of a server do, of which each may be the first."""
 
     def add(self) -> None:
         """The thread that calls this uses the graph."""
-        threading.current_thread()  # makes one known that Python did not start
         self.threads.add(threading.get_ident())
-
-    def are_several(self) -> bool:
-        """Whether another thread may run the graph before a handler has read its result. Threads that ended do not count."""
-        self.threads &= {thread.ident for thread in threading.enumerate()}
-        return len(self.threads) > 1
+        if len(self.threads) > 1 or threading.current_thread() is not threading.main_thread():
+            self.may_be_several = True

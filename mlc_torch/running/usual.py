@@ -44,7 +44,7 @@ class _Way(NamedTuple):
 
 _ASKED = "(handler is not None or outputs)"
 _WAYS = {
-    "cpu": _Way("", "(keeps or (len(threads) > 1 and graph._users.are_several()))", "", "pass"),
+    "cpu": _Way("", "(keeps or graph._users.may_be_several)", "", "pass"),
     "cuda": _Way(
         f" or {_ASKED} and not (soon and (options & {SYNCHRONOUS} or handler is None) and graph._queue.is_unused)",
         "True",
