@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from mlc_torch.engine.in_place import VIEWS, work_in_place
 from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.trace import Recording
-from mlc_torch.engine.views import is_view, lies_in_order, may_write
+from mlc_torch.engine.views import drop_unread, is_view, lies_in_order, may_write
 from mlc_torch.torch_private import available
 
 aten = torch.ops.aten
@@ -48,7 +48,7 @@ def simplify(recording: Recording, device: torch.device) -> Recording:
             work_in_place(node)
     forward = numbers_as_tensors(_with_biases_as_rows(recording.forward, parameters), constants, device)
     backward = numbers_as_tensors(recording.backward, constants, device)
-    recording.graph.eliminate_dead_code()
+    drop_unread(recording.graph)
     alive = set(recording.graph.nodes)
 
     return replace(

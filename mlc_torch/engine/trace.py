@@ -25,7 +25,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.undo import way_back
-from mlc_torch.engine.views import UNSAFE
+from mlc_torch.engine.views import UNSAFE, drop_unread
 from mlc_torch.layers.noise import Noise
 
 
@@ -118,7 +118,7 @@ def _recorded(
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
         forward = list(recorder.graph.nodes)
         values: list[Any] = [env[slot] for slot in plan.readable]
-        lent = lent_values(values, [*given["feeds"], *given["constants"]])
+        lent = lent_values(values, [t for part in ("feeds", "constants", "parameters", "buffers") for t in given[part]])
         gradients: list[Any] = []
         wanted: list[Any] = []
         if mode.differentiates:
@@ -126,7 +126,7 @@ def _recorded(
             gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
     outputs: list[list[Any]] = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
     recorder.graph.output(outputs)
-    recorder.graph.eliminate_dead_code()
+    drop_unread(recorder.graph)
     ahead, calls = set(forward), [n for n in recorder.graph.nodes if n.op in ("call_function", "get_attr")]
     return Recording(
         graph=recorder.graph,

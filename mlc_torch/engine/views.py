@@ -16,6 +16,12 @@ UNSAFE = {
     torch.ops.aten.unsafe_split_with_sizes.default,
 }
 """Operations that look at their input's memory and do not say so."""
+_STATISTICS = {
+    torch.ops.aten.native_batch_norm.default,
+    torch.ops.aten.cudnn_batch_norm.default,
+    torch.ops.aten.miopen_batch_norm.default,
+}
+"""Operations that write into running statistics and do not say so (torch 2.6 to 2.13)."""
 
 
 def is_view(node: fx.Node) -> bool:
@@ -47,3 +53,16 @@ def may_write(node: fx.Node) -> bool:
     """Whether a node writes into what it is given, or is not known not to."""
     schema = getattr(node.target, "_schema", None)
     return node.op == "call_function" and (schema is None or schema.is_mutable)
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """Whether a node does something although nobody reads what it gives."""
+    if node.target in _STATISTICS:
+        running_mean, trains = node.args[3], node.args[5]
+        return running_mean is not None and bool(trains)
+    return node.is_impure()
+
+
+def drop_unread(graph: fx.Graph) -> None:
+    """Remove what nobody reads and what changes nothing."""
+    graph.eliminate_dead_code(_has_effect)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from mlc_torch import MLCGraph, MLCGraphCompilationOptions, MLCReshapeLayer, MLCTrainingGraph
 from mlc_torch.layers.normalization import (
     MLCBatchNormalizationLayer,
     MLCGroupNormalizationLayer,
@@ -16,6 +17,7 @@ from mlc_torch.layers.normalization import (
     MLCLayerNormalizationLayer,
 )
 from mlc_torch.tensor import MLCTensor, MLCTensorData
+from tests.graph.programs import Program, dense, loss, on, placeholder, sgd
 from tests.layers.records import tensor, values
 
 EPSILON = 1e-3
@@ -75,6 +77,29 @@ def test_a_variance_far_below_epsilon_is_kept_exactly(cls):
     x = values(2, 3, 4, 4) * 1e-4
     layer.module.train()(torch.from_numpy(x))
     np.testing.assert_allclose(stored(layer)[1], statistics(cls, x)[1], rtol=1e-4)
+
+
+@by_class
+@pytest.mark.parametrize("plain", [False, True], ids=["planned", "plain"])
+@pytest.mark.parametrize("held", [False, True], ids=["let go", "held"])
+def test_statistics_move_though_nobody_reads_the_result(cls, held, plain, torch_device):
+    """Of a second head, say, that only inferences use."""
+    layer, graph, x, t = running(cls, momentum=0.5), MLCGraph(), placeholder(4, 3, 2, 2), placeholder(4, 2)
+    result = graph.node(layer, source=x)
+    if not held:
+        del result
+    graph.node(dense(12, 2), source=graph.node(MLCReshapeLayer(shape=[4, 12]), source=x))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    given = {"x": values(4, 3, 2, 2, seed=3) * 3 + 1, "t": values(4, 2, seed=4)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given, device=on(torch_device))
+    assert program.compile([MLCGraphCompilationOptions.disableLayerFusion] if plain else [])
+    mean, variance = (s.astype(np.float64) for s in stored(layer))
+    for _ in range(3):
+        assert program.execute()
+        mean, variance = (0.5 * a + 0.5 * b for a, b in zip((mean, variance), statistics(cls, given["x"]), strict=True))
+    np.testing.assert_allclose(stored(layer)[0], mean, rtol=1e-4)
+    np.testing.assert_allclose(stored(layer)[1], variance, rtol=1e-4)
 
 
 @by_class
