@@ -79,7 +79,7 @@ class Compiled:
             self._backward = compile_graph(backward) if mode.differentiates else None
         made = self._forward(given[: len(given) - len(injected)])
         _check_layout(forward, made)
-        self._lent = lent_values(made[: self._readable], [*feeds, *constants])
+        self._lent = lent_values(made[: self._readable], [*self._standing, *feeds, *constants])
         self._saved: list[torch.Tensor] | None = None
         log.info("TorchInductor is done")
 

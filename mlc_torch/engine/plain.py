@@ -38,15 +38,13 @@ def run_forward(
     env: list[Any] = [*feeds, *constants]
     env += [None] * (len(plan.cells) - len(env))
     stopped, hooks, differentiates = plan.stopped, plan.hooks, torch.is_grad_enabled()
+    watched = {*plan.wanted, *hooks} if differentiates else set()
     if differentiates:
         for item in plan.trained:
             if item.slot is not None:
                 env[item.slot] = env[item.slot].detach().requires_grad_()
         for slot in plan.wanted:
-            # The gradient of a fed slot or a constant is only there if it is a leaf of its own.
-            value = env[slot]
-            if value is not None and not value.requires_grad and value.is_floating_point():
-                env[slot] = value.detach().requires_grad_()
+            env[slot] = _leaf(env[slot])
     for number, step in enumerate(plan.steps):
         sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]
         for position, limit in step.guarded:
@@ -61,15 +59,22 @@ def run_forward(
         else:
             for slot, value in zip(step.results, made, strict=True):
                 env[slot] = value
-        if differentiates and hooks:
-            for slot in step.results:
-                for hook in hooks.get(slot, ()):
-                    value = env[slot]
-                    if value is not None and value.requires_grad:
+        if watched:
+            for slot in watched.intersection(step.results):
+                env[slot] = value = _leaf(env[slot])
+                if value is not None and value.requires_grad:
+                    for hook in hooks.get(slot, ()):
                         value.register_hook(hook)
         for slot in plan.last_use[number]:
             env[slot] = None
     return env
+
+
+def _leaf(value: torch.Tensor | None) -> torch.Tensor | None:
+    """A tensor whose gradient is wanted. Where nothing that is trained lies behind it, that is only there if it is a leaf."""
+    if value is None or value.requires_grad or not value.is_floating_point():
+        return value
+    return value.detach().requires_grad_()
 
 
 def run_gradient(
@@ -91,7 +96,7 @@ def run_gradient(
         if value is not None and value.requires_grad:
             roots.append(value)
             upstream.append(gradient.reshape(value.shape))
-    slots = [*plan.wanted, *(t.slot for t in plan.trained if t.slot is not None)]
+    slots = dict.fromkeys([*plan.wanted, *(t.slot for t in plan.trained if t.slot is not None), *plan.hooks])
     asked = [(s, v) for s in slots if (v := env[s]) is not None and v.requires_grad]
     found: tuple[torch.Tensor | None, ...] = (None,) * (len(leaves) + len(asked))
     if roots and found:
@@ -102,7 +107,8 @@ def run_gradient(
 
 
 def lent_values(values: Tensors, given: Tensors) -> list[int]:
-    """Which values lie in memory that was given: fed tensors, and views of them. On the CPU it may be the caller's own."""
+    """Which values lie in memory that was given, or are views of it: fed tensors, which on the CPU may be the caller's own, and a
+    module's parameters, which training will change."""
     lent = {t.untyped_storage().data_ptr() for t in given if t.device.type == "cpu"}
     return [i for i, v in enumerate(values) if v.device.type == "cpu" and v.untyped_storage().data_ptr() in lent]
 
@@ -132,7 +138,9 @@ class Plain:
         self.plan, self.mode, self.why = plan, mode, why
         self._marks = (lambda step: torch.profiler.record_function(MARK + printable(step.label))) if profile else None
         self._env: list[torch.Tensor | None] | None = None
-        self._may_write = any(_may_write(part) for step in plan.steps for part in step.module.modules())
+        unknown = [step.module for step in plan.steps if any(map(_may_write, step.module.modules()))]
+        self._may_write = bool(unknown)
+        self._own = [tensor for module in unknown for tensor in (*module.parameters(), *module.buffers())]
         if plan.device.type == "cuda":
             with queueing(plan.device):
                 wake_autograd(plan.device)
@@ -157,7 +165,7 @@ class Plain:
         if self.mode.differentiates:
             self._env = env
         values = [env[slot].detach() for slot in plan.readable]  # type: ignore[union-attr]
-        for number in lent_values(values, [*feeds, *constants]):
+        for number in lent_values(values, [*feeds, *constants, *self._own]):
             values[number] = values[number].clone()
         return values
 

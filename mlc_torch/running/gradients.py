@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -126,18 +127,26 @@ class GradientGraph(ExecutableGraph):
                 tensor._cell.publish(_lasting(value), self._device)
 
     def _show_gradients(self, session: Session) -> None:
-        """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there."""
+        """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there.
+
+        Each in memory of its own, which the update reads: a program may clip them in place, one after the other.
+        """
+        gradients = session.gradients = list(session.gradients)
+        places = Counter(gradient.data_ptr() for gradient in gradients if gradient is not None)
         for place, parameter in self._steering.given:
-            gradient = session.gradients[place]
+            gradient = gradients[place]
             if gradient is None:
                 parameter.grad = None
                 continue
+            if gradient.is_cpu and (places[gradient.data_ptr()] > 1 or not gradient.is_contiguous()):
+                gradients[place] = gradient = gradient.clone(memory_format=torch.contiguous_format)
             parameter.grad = _lasting(gradient.detach().view(parameter.shape))
 
     def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""
         slots, wanted = session.plan.slots, session.plan.wanted
-        late = [slots[id(c)] for c in cells if id(c) in slots and slots[id(c)] not in wanted]
+        known = [c for c in cells if id(c) in slots and c.dtype.is_floating_point]
+        late = [slots[id(c)] for c in known if slots[id(c)] not in wanted]
         if late and session.phase.has_gradients:
             session.gradients_again(late)
 
@@ -201,7 +210,8 @@ class GradientGraph(ExecutableGraph):
                 )
                 for part in parts[1:]:
                     total = total + part.to(device)[: shape[0]]
-            gradients.append(total)
+                # The program may write into its own before the update, or before it asks for another gradient of this pass.
+                gradients.append(total.clone() if session.separate and len(parts) == 1 else total)
         return gradients
 
     def _linked_gradients(self, cell: TensorState, number: int) -> list[torch.Tensor]:

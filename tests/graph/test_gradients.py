@@ -13,6 +13,8 @@ from mlc_torch import (
     MLCArithmeticLayer,
     MLCArithmeticOperation,
     MLCBatchNormalizationLayer,
+    MLCComparisonLayer,
+    MLCComparisonOperation,
     MLCDataType,
     MLCDropoutLayer,
     MLCEmbeddingDescriptor,
@@ -20,6 +22,7 @@ from mlc_torch import (
     MLCExecutionOptions,
     MLCGraph,
     MLCGraphCompilationOptions,
+    MLCSelectionLayer,
     MLCTensorData,
     MLCTensorParameter,
     MLCTrainingGraph,
@@ -152,6 +155,63 @@ def test_asked_for_after_an_execute_they_wait_for_the_next():
     want = slopes(program)
     assert program.execute()
     close(array(held), want["h"])
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
+@pytest.mark.parametrize("asked", ["before", "after", "hooked"])
+@pytest.mark.parametrize("behind", ["an activation", "a node that is not updated"])
+def test_nothing_trained_has_to_lie_behind_a_tensor(behind, asked, options):
+    graph, x, t, second = MLCGraph(), placeholder(4, 6), placeholder(4, 3), dense(6, 3, seed=10)
+    if behind == "an activation":
+        h = graph.node(MLCActivationLayer.tanh, source=x)
+    else:
+        h = graph.node(dense(6, 6), sources=[x], disableUpdate=True)
+    graph.node(second, source=h)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    program = Program(training, graph, {"x": x}, {"t": t}, {"x": values(4, 6, seed=5), "t": values(4, 3, seed=6)})
+    seen: list[torch.Tensor] = []
+    if asked == "hooked":
+        training.register_gradient_hook(h, seen.append)
+    assert program.compile(options)
+    if asked == "before":
+        assert training.sourceGradientTensors(for_=second)[0].data is None
+    for _ in range(3):
+        assert program.phases()
+        made = torch.from_numpy(h.numpy().copy()).requires_grad_()
+        weights, biases = second.weights.torch.clone().view(3, 6), second.biases.torch.clone().view(3)
+        wanted = torch.nn.functional.linear(made, weights, biases)
+        torch.nn.functional.mse_loss(wanted, torch.from_numpy(program.given["t"])).backward()
+        found = seen.pop() if asked == "hooked" else array(training.sourceGradientTensors(for_=second)[0])
+        close(found, made.grad)
+        assert program.update()
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
+def test_what_is_true_or_false_has_no_gradient_however_often_one_asks(options):
+    graph, x, t = MLCGraph(), placeholder(4, 5), placeholder(4, 3)
+    first, last = dense(5, 5), dense(5, 3)
+    compares, selects = MLCComparisonLayer(operation=MLCComparisonOperation.less), MLCSelectionLayer()
+    h = graph.node(first, source=x)
+    graph.node(last, source=graph.node(selects, sources=[graph.node(compares, sources=[x, h]), x, h]))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    program = Program(training, graph, {"x": x}, {"t": t}, {"x": values(4, 5, seed=5), "t": values(4, 3, seed=6)})
+    assert program.compile(options)
+    for _ in range(4):
+        assert program.phases()
+        training.resultGradientTensors(for_=compares)
+        condition, _, chosen = training.sourceGradientTensors(for_=selects)
+        assert condition.data is None or not np.frombuffer(condition.data, np.uint8).any()
+        y = predictions_of(last, np.where(x.numpy() < h.numpy(), x.numpy(), h.numpy()))
+        dz = 2 * (y - program.given["t"]) / 12 @ last.weights.numpy().reshape(3, 5)
+        close(array(chosen), np.where(x.numpy() < h.numpy(), 0, dz))
+        assert program.update()
+
+
+def predictions_of(layer, source):
+    outputs = layer.biases.numpy().ravel()
+    return source @ layer.weights.numpy().reshape(len(outputs), -1).T + outputs
 
 
 def test_a_layer_of_another_graph_has_none():
