@@ -145,7 +145,7 @@ class Session(Geared):
         from outside, so that a gear may do all of it now."""
         if self._undo is not None:
             self._undo.forget()
-        constants = self.constants() if self._has_constants else ()
+        constants = self._constants() if self._has_constants else ()
         gear = self._whole.get(mode) if whole and not by_layer else None
         if gear is None or self._never_fast or any(self._hooks) or (self._parameters and self.is_hooked()):
             gear = self._gear(feeds, mode, whole, by_layer)
@@ -183,6 +183,19 @@ class Session(Geared):
         if whole and self.fitting is not gear:
             self._look_at_shapes(gear)
         self.phase = phase
+
+    def _constants(self) -> list[torch.Tensor]:
+        """The constants as this pass reads them.
+
+        If its gradient is a call of its own, the caller may write into his arrays before that reads them again.
+        """
+        values = self.constants()
+        if not self.separate or self.plan.device.type != "cpu":
+            return values
+        return [
+            value if cell.host is None else value.clone()
+            for cell, value in zip(self.plan.constants, values, strict=True)
+        ]
 
     def repeating(self, whole: bool) -> Repeating | None:
         """What another inference like the last one needs and finds; ``None`` if that will not repeat.

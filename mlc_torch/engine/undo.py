@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
@@ -54,6 +55,7 @@ class Undo:
 
     def __init__(self, plan: Plan) -> None:
         self._buffers = list(plan.buffers)
+        self._places = [b.data_ptr() for b in self._buffers]
         self._kept = [b.detach().clone() for b in self._buffers]
         self._noise: NoiseStates = []
         self._is_set = False
@@ -77,7 +79,9 @@ class Undo:
         """Go back. Interrupted, it can be repeated: only at its end there is nothing left to go back to."""
         if not self._is_set:
             return
-        _put_back(self._buffers, self._kept, self._noise)
+        still = [b.data_ptr() == place for b, place in zip(self._buffers, self._places, strict=True)]
+        # Others were bound anew in the middle of the step, and hold what the program wants.
+        _put_back([*compress(self._buffers, still)], [*compress(self._kept, still)], self._noise)
         self._is_set = False
 
 

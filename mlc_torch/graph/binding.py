@@ -22,9 +22,6 @@ from mlc_torch.torch_private import is_disturbed
 class Binding(Protocol):
     """What binding asks of a graph."""
 
-    def _parameters_in_use(self) -> frozenset[int]:
-        """The identities of tensors that are trained for themselves."""
-
     def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
         """How many samples are written of each tensor that is not written whole."""
 
@@ -42,7 +39,6 @@ def bind(
     """
     if not given.keys() <= tensors.keys():
         warn_unbound(given, tensors)
-    trained = graph._parameters_in_use()
     batches: Mapping[str, int] = {}
     if batch_size:
         batches = graph._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size)
@@ -52,7 +48,7 @@ def bind(
         if data is None:
             continue
         cell = tensor._cell
-        is_kept = bool(cell._views and cell.is_shown) or id(cell) in trained
+        is_kept = cell.is_parameter or bool(cell._views and cell.is_shown)
         batch = batches.get(name, 0) if batches and not is_kept else 0
         view = data._views.get((cell.dtype, cell.shape))
         fits = view is not None or ((data._element, cell.dtype) in FITTING and data._shape in (None, cell.shape))
@@ -103,16 +99,13 @@ def _write_all(
         elif batch:
             write_samples(cell, data, device, batch)
         else:
-            is_first = cell.value is None
             source = data._view(cell.dtype, cell.shape) if view is None else view
-            cell.publish(_copied(source, device), device)
-            if is_first and BoundMemory.suits(cell):
-                cell.bound = BoundMemory(cell)
-
-
-def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
-    if device._kind == "mps":
-        return upload(source, device.torch_device)
-    if device._kind == "cuda" and is_much(source):
-        return staged_for(source, device.torch_device)
-    return source.clone()
+            if device._kind == "mps":
+                cell.take_copy(upload(source, device.torch_device), device)
+            elif device._kind == "cuda" and is_much(source):
+                cell.take_copy(staged_for(source, device.torch_device), device)
+            elif cell.value is None and cell.host is None and BoundMemory.suits(source):
+                cell.bound = BoundMemory(source)
+                cell.publish(cell.bound.tensor, device)
+            else:
+                cell.take_copy(source.clone(), device)

@@ -250,10 +250,6 @@ class MLCGraph(MLCObject):
         """A graph that runs this one was compiled for ``device``."""
         self._device = device
 
-    def _parameters_in_use(self) -> frozenset[int]:
-        """Tensors that are trained for themselves now: like a layer's, they keep their value rather than being fed."""
-        return frozenset()
-
     def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
         """How many samples ``batchSize`` means, of each tensor that is not bound whole, as initial states are."""
         fitting = [name for name, cell in cells.items() if batch_size <= cell.shape[0]]

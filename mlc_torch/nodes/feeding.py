@@ -176,10 +176,10 @@ def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> 
 
 def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
     """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
-    target, held = device.torch_device, cell.value
+    target, held = device.torch_device, cell.current()
     source = data._view(cell.dtype, (batch, *cell.shape[1:]))
     with queueing(target):
         # For a GPU what was bound before may still lie on the host.
         full = source.new_zeros(cell.shape, device=target) if held is None else held.to(target, copy=True)
         full[:batch] = source.to(target)
-    cell.publish(full, device)
+    cell.take_copy(full, device)

@@ -144,6 +144,9 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         if session is None or not session.values:
             return
         known = {id(c) for c in session.readable}
+        for cell in new:
+            if id(cell) in known and cell.value is None:  # another graph over the same layers let go of it
+                self._publish_late(cell, session.value_of(cell))
         late = [c for c in new if id(c) not in known and id(c) in session.plan.slots]
         if late:
             with undisturbed(self._device.torch_device):
@@ -152,12 +155,15 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
     def _fill_late(self, session: Session, cells: list[TensorState]) -> None:
         for cell, value in zip(cells, session.values_again(cells), strict=True):
-            if value is None:
-                cell.empty(
-                    f"the last run did not keep the result {cell.label!r}, which nobody had asked for; the next one does"
-                )
-            else:
-                cell.publish(value if value.shape == cell.shape else into_full(cell, value), self._device)
+            self._publish_late(cell, value)
+
+    def _publish_late(self, cell: TensorState, value: torch.Tensor | None) -> None:
+        if value is None:
+            cell.empty(
+                f"the last run did not keep the result {cell.label!r}, which nobody had asked for; the next one does"
+            )
+        else:
+            cell.publish(value if value.shape == cell.shape else into_full(cell, value), self._device)
 
     # Getting ready for a run
 
@@ -195,11 +201,15 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             from mlc_torch.running.sharing import shared_session
 
             kind = shared_session(self, ranks, nodes, plan, feeds)
+        unkept = [c for slot, c in enumerate(plan.cells) if slot >= first and slot not in kept]
+        for cell in unkept:
+            if cell.host is None:
+                cell.value = cell.snapshot = None  # of a run before: who asks for it later must not find that
         made = kind(
             plan,
             self._result_cell(nodes),
             rests_on=[*standing.values(), *limited],
-            unkept=[c for slot, c in enumerate(plan.cells) if slot >= first and slot not in kept],
+            unkept=unkept,
             rule=self._rule_for(variant),
             always_plain="compiled with debugLayers or disableLayerFusion" if compiled.options & _PLAIN else None,
             use_inductor=compiled.use_inductor,

@@ -84,9 +84,6 @@ class TrainableGraph(GradientGraph):
         own = own_loss_node(self._lossLayer, nodes, declared.labels, declared.label_weights, self._runs.loss_results)
         return nodes if own is None else [*nodes, own]
 
-    def _parameters_in_use(self) -> frozenset[int]:
-        return self._steering.trained_cells
-
     def _is_loss(self, layer: MLCLayer) -> bool:
         return layer is self._lossLayer or super()._is_loss(layer)
 

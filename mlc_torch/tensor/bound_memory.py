@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from sys import getrefcount
-from typing import Any
 
 import torch
 
 from mlc_torch.tensor.data import USUAL, MLCTensorData, seen_as_bytes
-from mlc_torch.tensor.staged import is_staged
 from mlc_torch.torch_private import GRAIN, available, storage_uses, tensor_uses
 
 
@@ -20,21 +18,24 @@ class BoundMemory:
     28 and 22.)
     """
 
-    __slots__ = ("_bytes", "_element", "_storage", "_uses", "tensor")
+    __slots__ = ("_address", "_bytes", "_element", "_storage", "_uses", "tensor")
 
-    def __init__(self, cell: Any) -> None:
-        """Over the value of a tensor that nobody else knows yet; not even the caller has it under a name."""
-        self.tensor: torch.Tensor = cell.value
+    def __init__(self, source: torch.Tensor) -> None:
+        """A copy of ``source``, which goes to a cell as its value, and to nobody else under a name.
+
+        Counted before anybody can know it: a thread may look at a tensor while another one binds data to it.
+        """
+        self.tensor = source.clone()
         self._bytes, self._element = seen_as_bytes(self.tensor)[0], USUAL[self.tensor.dtype]
         self._storage = self.tensor.untyped_storage()
-        self._uses = self._count()
+        self._address = self._storage.data_ptr()
+        by_python, by_torch, of_memory = self._count()
+        self._uses = by_python + 1, by_torch, of_memory  # with the cell
 
     @staticmethod
-    def suits(cell: Any) -> bool:
-        """Whether a tensor's value is on the host, and nothing that a GPU fetches by itself."""
-        value = cell.value
-        fits = value.is_cpu and 0 < value.numel() < GRAIN and not is_staged(value)
-        return fits and value.dtype in USUAL and available["use_counts"]
+    def suits(source: torch.Tensor) -> bool:
+        """Whether data is little enough, and torch tells who looks."""
+        return 0 < source.numel() < GRAIN and source.dtype in USUAL and available["use_counts"]
 
     def _count(self) -> tuple[int, int, int]:
         """How often Python refers to the tensor, torch to the tensor, and tensors to its memory."""
@@ -45,6 +46,8 @@ class BoundMemory:
         was made: no program, and no pass that may still be differentiated."""
         if data._element != self._element or data._shape is not None or self._count() != self._uses:
             return False
+        if self._storage.data_ptr() != self._address:
+            return False  # it was moved to memory that processes share, and nobody may write to where it was
         size = len(self._bytes)
         self._bytes[:] = data._bytes if data._length == size else data._bytes[:size]
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import weakref
 from typing import Any
@@ -235,6 +236,23 @@ def _alias(view: memoryview, dtype: torch.dtype, count: int) -> torch.Tensor:
     buffer: Any = view
     if view.readonly:
         # torch.frombuffer warns about read-only memory although this alias is never written to.
-        address = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-        buffer = (ctypes.c_char * view.nbytes).from_address(address)
+        buffer = memory_at(address_of(view), view.nbytes, view)
     return torch.frombuffer(buffer, dtype=dtype, count=count)
+
+
+def address_of(view: memoryview) -> int:
+    """Where these bytes lie."""
+    return np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+
+
+def memory_at(address: int, size: int, owner: Any) -> Any:
+    """So many bytes, as a buffer that keeps alive whom they belong to for as long as somebody looks at it."""
+    memory = _memory_of(size).from_address(address)
+    memory.owner = owner
+    return memory
+
+
+@functools.lru_cache(maxsize=256)
+def _memory_of(size: int) -> Any:
+    """A type of memory of so many bytes, whose instances can hold on to what the memory belongs to."""
+    return type("Memory", (ctypes.c_char * size,), {})

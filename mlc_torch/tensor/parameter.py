@@ -27,6 +27,7 @@ class MLCTensorParameter(MLCObject):
         """A parameter over this tensor; optimizer data, where given, is bound to it."""
         if optimizerData is not None:
             tensor._bind_optimizer(optimizerData, None)
+        tensor._cell.is_parameter = True
         return cls._make(tensor=tensor, isUpdatable=True)
 
     @classmethod

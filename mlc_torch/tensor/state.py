@@ -7,8 +7,6 @@ only those.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import itertools
 import os
 import weakref
@@ -21,7 +19,7 @@ from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.bound_memory import BoundMemory
-from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData
+from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, address_of, memory_at, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.staged import staged_for
@@ -61,6 +59,7 @@ class TensorState:
         "gradient_of",
         "host",
         "is_frozen",
+        "is_parameter",
         "label",
         "nbytes",
         "optimizer_data",
@@ -91,6 +90,8 @@ class TensorState:
         self.version = 0
         self.is_frozen = False
         """Whether it is the value of one run, kept for its handler: no graph knows it."""
+        self.is_parameter = False
+        """Whether an optimizer may work on it: then it lies in the memory that is bound to it."""
         self.why_empty: str | None = None
         """Why nothing can be read of it now, where that needs saying."""
         self._handle: weakref.ref[MLCObject] | None = None
@@ -138,6 +139,8 @@ class TensorState:
     def bytes(self) -> memoryview | None:
         """What ``tensor.data`` shows: the whole host buffer, or the value a graph computed."""
         if self.host is not None:
+            if self.value is not None and self.value.is_cpu:
+                self.download()
             return self.host._bytes.toreadonly()
         if self.snapshot is None and self.value is not None:
             found = host_bytes(self.value)
@@ -209,6 +212,12 @@ class TensorState:
         """A graph computed this tensor."""
         self.value, self.device, self.snapshot, self.why_empty = value, device, None, None
 
+    def take_copy(self, copy: torch.Tensor, device: MLCDevice) -> None:
+        """A copy of data that was bound: the memory that the tensor had is the caller's alone from now on."""
+        self.publish(copy, device)
+        if self.host is not None:
+            self.host = MLCTensorData._over(copy if device._kind == "cpu" else copy.cpu().clone())
+
     def empty(self, why: str) -> None:
         """Nothing can be read of this tensor, and here is why."""
         self.value, self.snapshot, self.why_empty = None, None, why
@@ -228,7 +237,7 @@ class TensorState:
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
         made.host, made.value, made.snapshot, made.bound = None, value, None, None
-        made._handle, made._views, made._watchers, made.is_frozen = None, [], [], True
+        made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made
 
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
@@ -257,15 +266,15 @@ class TensorState:
             if not self.value.is_cpu:
                 self.snapshot = host_bytes(self.value)
             return
-        view = self.host_view()
-        assert view is not None
-        if view.data_ptr() == self.value.data_ptr():
+        if not self.nbytes or address_of(self.host._bytes) == self.value.data_ptr():
             return
+        # On a device, or moved to memory that processes share, as torch does with what is sent to another process.
         with queueing(self.value.device):
-            if self.host._readonly:
-                self.host = MLCTensorData._over(self.value.detach().cpu().clone())
-            else:
-                view.copy_(self.value.detach())
+            found = self.value.detach().cpu()
+        if self.host._readonly:
+            self.host = MLCTensorData._over(found.clone())
+        else:
+            self.host._bytes[: self.nbytes] = seen_as_bytes(found.contiguous())[0]
 
     def copy_to(self, target: memoryview, length: int) -> None:
         """Copy the first ``length`` bytes of the value into ``target``."""
@@ -299,17 +308,8 @@ def host_bytes(value: torch.Tensor) -> memoryview:
     size = value.nbytes
     if not size:
         return memoryview(b"")
-    memory = _memory_of(size).from_address(value.data_ptr())  # a third of the time that a NumPy array would take
-    if size <= LITTLE:
-        return memoryview(memory.raw)
-    memory.tensor = value  # lives as long as somebody looks at its memory
-    return memoryview(memory).cast("B").toreadonly()
-
-
-@functools.lru_cache(maxsize=256)
-def _memory_of(size: int) -> Any:
-    """A type of memory of so many bytes, whose instances can hold on to what the memory belongs to."""
-    return type("TensorMemory", (ctypes.c_char * size,), {})
+    memory = memory_at(value.data_ptr(), size, value)  # a third of the time that a NumPy array would take
+    return memoryview(memory.raw) if size <= LITTLE else memoryview(memory).cast("B").toreadonly()
 
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62

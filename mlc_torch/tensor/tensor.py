@@ -349,6 +349,8 @@ class MLCTensor(MLCObject):
                     "with addOutputs and execute the graph"
                 )
             cell.place(MLCDevice._cpu(), writable=True)
+        elif cell.host is not None and cell.host._readonly:
+            cell.placed(writable=True)  # what is given away may be written to
         elif cell.device is not None and cell.value.device != cell.device.torch_device:
             cell.value = upload(cell.value, cell.device.torch_device)
         assert cell.value is not None
