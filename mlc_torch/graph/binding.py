@@ -100,12 +100,19 @@ def _write_all(
             write_samples(cell, data, device, batch)
         else:
             source = data._view(cell.dtype, cell.shape) if view is None else view
-            if device._kind == "mps":
-                cell.take_copy(upload(source, device.torch_device), device)
-            elif device._kind == "cuda" and is_much(source):
-                cell.take_copy(staged_for(source, device.torch_device), device)
-            elif cell.value is None and cell.host is None and BoundMemory.suits(source):
+            if cell.value is None and cell.host is None and _stays(source, device) and BoundMemory.suits(source):
                 cell.bound = BoundMemory(source)
                 cell.publish(cell.bound.tensor, device)
             else:
-                cell.take_copy(source.clone(), device)
+                cell.take_copy(_copied(source, device), device)
+
+
+def _stays(source: torch.Tensor, device: MLCDevice) -> bool:
+    """Whether data that is bound stays in ordinary memory of the host until a graph runs."""
+    return device._kind == "cpu" or (device._kind == "cuda" and not is_much(source))
+
+
+def _copied(source: torch.Tensor, device: MLCDevice) -> torch.Tensor:
+    if _stays(source, device):
+        return source.clone()
+    return (upload if device._kind == "mps" else staged_for)(source, device.torch_device)
