@@ -73,7 +73,7 @@ class Updater:
     def adopt(self) -> None:
         """Take up the parameters' memory and the state bound to them, or start from zeros."""
         names = self.optimizer._state_names()
-        states = [adopt_state(cell, len(names)) for cell in self.cells]
+        states = [adopt_state(cell, len(names), self.optimizer) for cell in self.cells]
         self.params: list[Any] = [cell.value for cell in self.cells]
         self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
         self._missing: list[bool] | None = None

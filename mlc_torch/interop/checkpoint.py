@@ -31,7 +31,7 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
-from mlc_torch.tensor.optimizer_state import adopt_state
+from mlc_torch.tensor.optimizer_state import adopt_state, held_by, way_back
 
 Tensors = dict[str, torch.Tensor]
 
@@ -209,13 +209,13 @@ def _state_changes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], 
     _compare(every, states, [n for p in parameters if p not in with_state for n in (state_name(p, s) for s in names)])
 
     def write(cell: TensorState, values: list[torch.Tensor | None], undo: Undo) -> None:
-        undo(partial(setattr, cell, "optimizer_device_data", list(cell.optimizer_device_data)))
-        for memory, value in zip(adopt_state(cell, len(names)), values, strict=True):
+        undo(way_back(cell))
+        for memory, value in zip(adopt_state(cell, len(names), optimizer), values, strict=True):
             overwrite(memory, torch.zeros(()) if value is None else value, undo)
 
     changes: list[Change] = []
     for p, cell in parameters.items():
-        if p in with_state or cell.optimizer_device_data or cell.optimizer_data:
+        if p in with_state or held_by(cell, optimizer) or cell.optimizer_data:
             if cell.optimizer_data and len(cell.optimizer_data) != len(names):
                 refuse(f"the optimizer keeps {len(names)} tensors for {p}, {len(cell.optimizer_data)} are bound")
             values = [states.get(state_name(p, s)) for s in names]

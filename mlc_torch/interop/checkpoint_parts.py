@@ -15,7 +15,7 @@ from mlc_torch.layers.noise import Noise
 from mlc_torch.nodes.node import unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.tensor import TensorState
-from mlc_torch.tensor.optimizer_state import adopt_state
+from mlc_torch.tensor.optimizer_state import state_of
 
 TRAINED, OPTIMIZER, GENERATOR = "trained/", "optimizer/", "generator/"
 """Begin the names of what is no weight. A layer's name never holds a slash."""
@@ -66,10 +66,12 @@ def memory_of(cell: TensorState) -> torch.Tensor:
 def optimizer_states(parameters: dict[str, TensorState], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:
     """The state of each parameter that has some."""
     count = len(optimizer._state_names())
-    with_state = {n: c for n, c in parameters.items() if count and (c.optimizer_device_data or c.optimizer_data)}
-    for cell in with_state.values():
+    if not count:
+        return {}
+    for cell in parameters.values():
         memory_of(cell)
-    return {name: adopt_state(cell, count) for name, cell in with_state.items()}
+    found = {name: state_of(cell, count, optimizer) for name, cell in parameters.items()}
+    return {name: states for name, states in found.items() if states is not None}
 
 
 def state_name(parameter: str, state: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,7 +15,7 @@ from mlc_torch.graph.locks import locked
 from mlc_torch.layers import MLCLayer, MLCLossLayer
 from mlc_torch.nodes.feeds import LINKED
 from mlc_torch.nodes.loss_node import own_loss_node
-from mlc_torch.nodes.node import Node, own_states, reached, unique_layers
+from mlc_torch.nodes.node import Node, own_states, producers, reached, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.gradients import GradientGraph
@@ -126,6 +126,16 @@ class TrainableGraph(GradientGraph):
 
     # Compiling
 
+    def _compile_for(self, device: MLCDevice, *given: Any) -> None:
+        computed = producers(self._all_nodes())
+        for parameter in self._steering.to_train:
+            if (node := computed.get(id(parameter._tensor._cell))) is not None:
+                refuse(
+                    f"setTrainingTensorParameters names {parameter._tensor.label!r}, which layer {node.layer.label!r} computes; "
+                    "only a tensor that holds data of its own can be trained"
+                )
+        super()._compile_for(device, *given)
+
     def _take_up(self, device: MLCDevice) -> None:
         steering = self._steering
         steering.stopped, steering.trained = list(steering.to_stop), list(steering.to_train)
@@ -137,15 +147,11 @@ class TrainableGraph(GradientGraph):
     @declare("compileOptimizer(_ optimizer: MLCOptimizer) -> Bool", "compileOptimizer:")
     @locked
     def _compile_optimizer(self, optimizer):
-        """Use ``optimizer`` from now on; it starts without state unless some is bound."""
+        """Use ``optimizer`` from now on; one that is new starts without state unless some is bound."""
         self._raise_late_failure()
         if self._compiled is None:
             refuse("compile the graph before its optimizer")
         _check_rule(optimizer)
-        if optimizer is not self._optimizer:
-            cells = [use.cell for layer in unique_layers(self._planned_nodes()) for use in layer._parameter_uses]
-            for cell in (*cells, *(p._tensor._cell for p in self._steering.trained)):
-                cell.forget_optimizer_state()
         self._optimizer = optimizer
         self._changed()
         return True

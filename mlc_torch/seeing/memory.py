@@ -46,7 +46,12 @@ def _holdings(graph: GraphFacts) -> dict[str, Iterable[Any]]:
     return {
         "parameters": [c.value for c in parameters],
         "statistics": [b for layer in layers for b in layer.module.buffers()],
-        "optimizer state": [d._state for c in (*parameters, *trained) for d in c.optimizer_device_data],
+        "optimizer state": [
+            d._state
+            for c in (*parameters, *trained)
+            for kept in (c.optimizer_device_data, *(c.other_optimizers or {}).values())
+            for d in kept
+        ],
         "constants": [c.value for plan in plans for c in plan.constants],
         "inputs": [
             *(c.value for p in plans for c in p.cells[: p.fed_count]),

@@ -62,8 +62,10 @@ class TensorState:
         "is_parameter",
         "label",
         "nbytes",
+        "optimizer",
         "optimizer_data",
         "optimizer_device_data",
+        "other_optimizers",
         "shape",
         "snapshot",
         "tensor_id",
@@ -87,6 +89,10 @@ class TensorState:
         """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
         self.optimizer_data: list[MLCTensorData] = []
         self.optimizer_device_data: list[Any] = []
+        self.optimizer: weakref.ref[Any] | None = None
+        """Whose state that is, once it was taken up."""
+        self.other_optimizers: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
+        """What others have kept that train it, too."""
         self.version = 0
         self.is_frozen = False
         """Whether it is the value of one run, kept for its handler: no graph knows it."""
@@ -199,6 +205,7 @@ class TensorState:
 
     def show(self, parameter: torch.Tensor, view: View) -> None:
         """Let ``parameter`` look into this tensor's memory through ``view``, now and wherever the memory moves."""
+        self._views = [known for known in self._views if known[0]() is not None]
         self._views.append((weakref.ref(parameter), view))
         if self.value is not None:
             parameter.data = view(self.value)
@@ -222,9 +229,11 @@ class TensorState:
         """Nothing can be read of this tensor, and here is why."""
         self.value, self.snapshot, self.why_empty = None, None, why
 
-    def forget_optimizer_state(self) -> None:
-        """The next optimizer starts without state, unless some is bound."""
-        self.optimizer_device_data = []
+    def bind_optimizer(self, data: list[MLCTensorData], device_data: list[Any]) -> None:
+        """The state that the next optimizer begins with."""
+        self.optimizer_data, self.optimizer_device_data = data, device_data
+        self.optimizer = self.other_optimizers = None
+        self.changed()
 
     def frozen(self, value: torch.Tensor | None) -> TensorState:
         """This tensor with a value that later work does not change: the same ID and label, memory of its own."""
@@ -236,6 +245,7 @@ class TensorState:
         made.tensor_id, made.label, made.version = self.tensor_id, self.label, self.version
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
+        made.optimizer, made.other_optimizers = self.optimizer, self.other_optimizers
         made.host, made.value, made.snapshot, made.bound = None, value, None, None
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made

@@ -232,9 +232,7 @@ class MLCTensor(MLCObject):
             state._must_fit(self._cell.dtype, self._cell.shape, f"optimizer data {i}")
             if state._length < needed:
                 refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
-        self._cell.optimizer_data = list(data)
-        self._cell.optimizer_device_data = list(deviceData or [])
-        self._cell.changed()
+        self._cell.bind_optimizer(list(data), list(deviceData or []))
         return True
 
     @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from mlc_torch import (
+    MLCAdamOptimizer,
+    MLCRMSPropOptimizer,
+    MLCSGDOptimizer,
     MLCTensor,
     MLCTensorParameter,
+    MLCTrainingGraph,
     MLCTrainingWarning,
     last_refusal,
 )
+from mlc_torch.interop import save_checkpoint
 from tests.graph.optimizer_bench import (
     KINDS,
     SHAPES,
@@ -23,7 +31,7 @@ from tests.graph.optimizer_bench import (
     gradients,
     starts,
 )
-from tests.graph.programs import cpu, data, on, tensor, values
+from tests.graph.programs import cpu, data, hyper, loss, on, regression, tensor, values
 from tests.graph.reference_optimizers import Settings
 
 
@@ -194,3 +202,65 @@ def test_state_survives_a_second_compile_and_a_pause():
             paused.params[0].label = "renamed"
     for got, want in zip(paused.weights(), plain.weights(), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def sgd_with_momentum():
+    return MLCSGDOptimizer(descriptor=hyper(0.05), momentumScale=0.9, usesNesterovMomentum=False)
+
+
+PAIRS = {
+    "SGD and RMSProp": (
+        sgd_with_momentum,
+        lambda: MLCRMSPropOptimizer(descriptor=hyper(0.01), momentumScale=0, alpha=0.9, epsilon=1e-8, isCentered=False),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        lambda p: torch.optim.RMSprop(p, lr=0.01, alpha=0.9),
+    ),
+    "two Adams": (
+        lambda: MLCAdamOptimizer(descriptor=hyper(0.05)),
+        lambda: MLCAdamOptimizer(descriptor=hyper(0.01)),
+        lambda p: torch.optim.Adam(p, lr=0.05),
+        lambda p: torch.optim.Adam(p, lr=0.01),
+    ),
+    "SGD and Adam": (
+        sgd_with_momentum,
+        lambda: MLCAdamOptimizer(descriptor=hyper(0.01)),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9),
+        lambda p: torch.optim.Adam(p, lr=0.01),
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("turns", ["in turn", "one behind the other", "in one graph"])
+def test_each_optimizer_of_the_same_layers_has_its_own_state(pair, turns, tmp_path):
+    first, second, *by_hand = PAIRS[pair]
+    program = regression(first(), widths=(6, 5, 3))
+    assert program.compile()
+    other = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=second())
+    assert other.addInputs(program.inputs, lossLabels=program.labels)
+    module = copy.deepcopy(program.graph.to_module())
+    hand = [make(module.parameters()) for make in by_hand]
+    optimizers = [program.training.optimizer, other.optimizer]
+    order = [0, 1] * 4 if turns == "in turn" else [0] * 4 + [1] * 4 + [0] * 2
+    for step, who in enumerate(order):
+        graph = [program.training, other][who]
+        if turns == "in one graph":
+            graph = program.training
+            assert graph.compileOptimizer(optimizers[who])
+        elif step == order.index(1):
+            assert other.compile(options=[], device=cpu())  # the other one's state is there by now
+        x, t = values(4, 6, seed=step), values(4, 3, seed=50 + step)
+        found = graph.step(x, t)
+        hand[who].zero_grad()
+        wanted = torch.nn.functional.mse_loss(module(torch.from_numpy(x)), torch.from_numpy(t))
+        wanted.backward()
+        hand[who].step()
+        assert found == pytest.approx(wanted.item(), rel=1e-4)
+    if turns == "in turn":  # what is saved is the graph's own, and goes on
+        save_checkpoint(program.training, tmp_path / "first")
+        saved = load_file(tmp_path / "first")
+        name = next(n for n in saved if n.startswith("optimizer/") and n.endswith("weights/momentum"))
+        theirs = hand[0].state[next(iter(module.parameters()))]
+        # ML Compute's momentum of SGD holds the learning rate, torch's does not.
+        wanted = theirs["exp_avg"] if "exp_avg" in theirs else 0.05 * theirs["momentum_buffer"]
+        np.testing.assert_allclose(saved[name].ravel(), wanted.ravel(), rtol=1e-3, atol=1e-4)
