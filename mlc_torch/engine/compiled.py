@@ -21,7 +21,7 @@ from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.split_joint import split_joint
-from mlc_torch.engine.trace import Draw, functional, record
+from mlc_torch.engine.trace import Draw, functional, record, uncompiled
 from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.engine.views import is_view
@@ -227,6 +227,7 @@ def _functional_graph(
         stand_in = dict(zip(map(id, plan.parameters), local, strict=True))
         stand_in |= dict(zip(map(id, plan.buffers), moving, strict=True))
         with ExitStack() as stack:
+            stack.enter_context(uncompiled())
             stack.enter_context(torch.set_grad_enabled(mode.differentiates))
             for noise in {id(d.noise): d.noise for d in draws}.values():
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]

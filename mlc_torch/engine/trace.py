@@ -8,8 +8,9 @@ before the gradient began is the forward pass, the rest the backward pass. At ru
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,12 @@ def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mo
         raise
 
 
+def uncompiled() -> AbstractContextManager[Any]:
+    """What a module of the program had compiled by ``torch.compile`` is called as it was written: nobody sees what compiled code
+    does. Who compiles anything has loaded torch's compiler, and nobody else shall wait for that."""
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+
+
 def _recorded(
     plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mode: Mode, training: set_training
 ) -> Recording:
@@ -112,6 +119,7 @@ def _recorded(
         for noise in noises:
             stack.enter_context(noise.intercepted(intercept))
         stack.enter_context(torch.set_grad_enabled(mode.differentiates))
+        stack.enter_context(uncompiled())
         stack.enter_context(recorder)
         call = functional(stand_in, plan.device, what_follows(plan, mode.differentiates))
         env = run_forward(plan, given["feeds"], given["constants"], call=call)

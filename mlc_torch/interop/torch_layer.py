@@ -61,6 +61,14 @@ class TorchLayer(MLCLayer):
         return along_first(axes, len(results))
 
     def _check(self, sources):
+        there, names = dict(self._given.named_parameters()), list(self._parameters)
+        if list(there) != names or any(
+            there[n] is not u.torch for n, u in zip(names, self._parameter_uses, strict=True)
+        ):
+            refuse(
+                "a parameter of the module was replaced, added or removed since this TorchLayer was made of it; write into it "
+                "(parameter.copy_(values) under torch.no_grad(), load_state_dict without assign), or make another TorchLayer"
+            )
         for use in self._parameter_uses:
             memory = use.cell.value
             if memory is None or memory.data_ptr() != use.torch.data_ptr():

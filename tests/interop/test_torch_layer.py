@@ -410,6 +410,55 @@ def test_a_module_that_was_moved_is_refused_at_compile():
     assert "no longer lies in the layer's memory" in str(mlc.last_refusal())
 
 
+def replace_weight(net):
+    net[0].weight = nn.Parameter(torch.zeros_like(net[0].weight))
+
+
+def replace_layer(net):
+    net[0] = nn.Linear(net[0].in_features, net[0].out_features)
+
+
+def assign(net):
+    net.load_state_dict({n: t.clone() for n, t in net.state_dict().items()}, assign=True)
+
+
+@pytest.mark.parametrize("change", [replace_weight, replace_layer, assign, lambda net: net.append(nn.Linear(2, 2))])
+def test_a_module_with_other_parameters_is_refused_at_compile(change):
+    net = made(NETWORKS["perceptron"][0])
+    program = Trained(net, (4, 3), (4, 2))
+    change(net)
+    assert not program.training.compile(options=[], device=device())
+    assert "was replaced, added or removed" in str(mlc.last_refusal())
+
+
+class CallsCompiled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.bent = torch.compile(torch.tanh, backend="eager")
+
+    def forward(self, x):
+        return self.bent(self.linear(x))
+
+
+COMPILED = {
+    "a module": lambda: torch.compile(nn.Linear(3, 2), backend="eager"),
+    "a submodule": lambda: nn.Sequential(torch.compile(nn.Linear(3, 5), backend="eager"), nn.Tanh(), nn.Linear(5, 2)),
+    "a function": CallsCompiled,
+}
+
+
+@pytest.mark.parametrize("options", [(), (PLAIN,)], ids=["fast", "plain"])
+@pytest.mark.parametrize("name", COMPILED)
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch.compile looks at it, of what is no leaf
+def test_what_torch_compiled_trains_too(name, options):
+    ours, theirs = made(COMPILED[name]), made(COMPILED[name])
+    program = Trained(ours, (4, 3), (4, 2), "cpu", options)
+    np.testing.assert_allclose(program.train(4), plain_loop(theirs, (4, 3), (4, 2), 4), rtol=1e-4)
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("wrong", [3, None, "net", nn.Linear, torch.ones(2)])
 def test_what_is_no_module_is_a_type_error(wrong):
     with pytest.raises(TypeError, match=r"torch\.nn\.Module"):
