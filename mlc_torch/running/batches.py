@@ -64,10 +64,34 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
     if isinstance(value, MLCTensor):
         value = value.torch
     elif not isinstance(value, torch.Tensor):
-        return np.ascontiguousarray(value, _NUMPY_TYPES[cell.dtype])  # the array itself where it fits
+        return _converted(value, _NUMPY_TYPES[cell.dtype])
     if value.dtype is cell.dtype and value.is_cpu and value.is_contiguous():
         return value
-    return value.detach().to("cpu", cell.dtype).contiguous()
+    made = value.detach().to("cpu", cell.dtype).contiguous()
+    if not cell.dtype.is_floating_point and value.dtype is not cell.dtype:
+        _look(value.detach().cpu().numpy(), made.numpy())
+    return made
+
+
+def _converted(value: Any, kind: Any) -> np.ndarray:
+    """An array of this type: the array itself where it fits."""
+    array = np.asarray(value)
+    if array.dtype.hasobject:
+        raise TypeError("expected an array of numbers, got one of Python objects")
+    made = np.ascontiguousarray(array, kind)
+    if kind.kind != "f" and array.dtype != kind:
+        _look(array, made)
+    return made
+
+
+def _look(given: np.ndarray, made: np.ndarray) -> None:
+    """Whole numbers must be the same in another type: an index that is cut off is another index."""
+    other = given != made
+    if other.any():
+        place = np.unravel_index(int(other.argmax()), other.shape)
+        raise ValueError(
+            f"an array of {given.dtype} holds {given[place]}, which is {made[place]} as {made.dtype}, the declared type"
+        )
 
 
 class BatchReader:
@@ -90,7 +114,7 @@ class BatchReader:
             for kind, value in zip(self.pair, batch, strict=True):
                 what = type(value)
                 if what is np.ndarray and value.shape == kind.shape:
-                    value = MLCTensorData._over(np.ascontiguousarray(value, kind.type))
+                    value = MLCTensorData._over(_converted(value, kind.type))
                 elif what is torch.Tensor and value.shape == kind.shape:
                     value = MLCTensorData._over(_ready(value, kind.cell))
                 else:
@@ -144,9 +168,11 @@ def _spoken(batch: Any) -> str:
     return type(batch).__name__
 
 
-def mean_of(loss: torch.Tensor) -> float:
-    """A loss without reduction has a value for each sample or element: their mean."""
-    return loss.item() if loss.numel() == 1 else loss.mean().item()
+def mean_of(loss: torch.Tensor, samples: int) -> float:
+    """A loss without reduction has a value for each sample or element: the mean of those of this batch."""
+    if loss.numel() == 1:
+        return loss.item()
+    return (loss[:samples] if samples and loss.dim() else loss).mean().item()
 
 
 def once(batches: Batches) -> Iterable[Any]:

@@ -200,7 +200,7 @@ class FittingGraph:
             nonlocal loss
             if result is not None:
                 value: Any = result._cell.value
-                loss = value.item() if value.numel() == 1 else mean_of(value)
+                loss = value.item() if value.numel() == 1 else mean_of(value, size)
 
         for number, batch in enumerate(batches, 1):
             try:
@@ -250,15 +250,16 @@ class FittingGraph:
             except (MLCRefusal, TypeError, ValueError) as error:
                 error.add_note(f"in batch {number} of {where}")
                 raise
-            parts = [None if g is None else g * count for g in self._runs.last.gradients]
+            session = self._runs.last
+            parts = [None if g is None else g * count for g in session.gradients]
             totals = [p if t is None else t.add_(p) for t, p in zip(totals, parts, strict=True)] if totals else parts
             samples, waiting = samples + count, waiting + 1
             if waiting == every:
-                self._update_by(totals, samples)
+                self._update_by(session, totals, samples)
                 totals, samples, waiting = [], 0, 0
             yield loss, count
         if waiting:
-            self._update_by(totals, samples)
+            self._update_by(session, totals, samples)
 
     def _gradients_of(self, batch: Any) -> tuple[float, int]:
         """Forward and gradient of a batch, without the update."""
@@ -270,10 +271,16 @@ class FittingGraph:
             self.bindAndWriteData(data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
         result = _done(self.executeForward, batchSize=size, options=_TRAIN)
         _done(self.executeGradient, batchSize=size, options=_TRAIN)
-        return mean_of(result._cell.value), count
+        return mean_of(result._cell.value, size), count
 
-    def _update_by(self, totals: Sequence[Any], samples: int) -> None:
-        for gradient, total in zip(self._runs.last.gradients, totals, strict=True):
+    def _update_by(self, session: Any, totals: Sequence[Any], samples: int) -> None:
+        if self._runs.last is not session or len(session.gradients) != len(totals):
+            raise MLCRefusal(
+                "the graph ran something else before the update of the batches that fit(accumulate:) has added up, in their own "
+                "iterator, say, or in another thread; their gradients are gone",
+                f"{type(self).__name__}.fit",
+            )
+        for gradient, total in zip(session.gradients, totals, strict=True):
             if gradient is not None:
                 gradient.copy_(total / samples)
         _done(self.executeOptimizerUpdate, options=_TRAIN)

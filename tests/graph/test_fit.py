@@ -105,6 +105,17 @@ def test_a_loss_without_reduction_is_its_mean():
     assert training.step(x, t) == pytest.approx(Reference.of(training).loss(x, t), rel=1e-4)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_of_a_smaller_batch_only_its_own_losses_count(accumulate):
+    training = program(MLCReductionType.none, rate=0.0)
+    given = [*batches(1), *batches(1, 3)]
+    want = [Reference.of(training).loss(x, t) for x, t in given]
+    assert training.step(*given[1]) == pytest.approx(want[1], rel=1e-4)
+    history = training.fit(given, progress=False, accumulate=accumulate)
+    assert history.step_losses == pytest.approx(want, rel=1e-4)
+    assert training.evaluate(given) == pytest.approx(np.average(want, weights=[BATCH, 3]), rel=1e-4)
+
+
 @pytest.mark.parametrize("is_strict", [False, True])
 def test_a_refused_step_raises(is_strict):
     training = program()
@@ -265,6 +276,23 @@ def test_accumulated_gradients_are_those_of_one_large_batch(count):
     same(training, reference)
 
 
+@pytest.mark.parametrize("member", ["evaluate", "forward"])
+def test_what_runs_between_accumulated_batches_takes_their_gradients(member):
+    """A generator that looks at the graph behind its last batch, when the last group waits for its update."""
+    training = program()
+    x, t = batches(1)[0]
+
+    def given():
+        yield from batches(3)
+        training.evaluate([(x, t)]) if member == "evaluate" else training.executeForward(batchSize=BATCH)
+
+    with pytest.raises(MLCRefusal, match="their gradients are gone"):
+        training.fit(given, progress=False, accumulate=2)
+    reference = Reference.of(training)
+    assert training.step(x, t) == pytest.approx(reference.step(x, t), rel=1e-4)
+    same(training, reference)
+
+
 def test_callbacks_may_end_training():
     seen: list[Epoch] = []
 
@@ -401,3 +429,12 @@ def test_integer_inputs_keep_their_type():
     indices = np.random.default_rng(0).integers(0, 5, (4, 3))
     want = float((rows[indices] ** 2).mean())
     assert training.step(indices, np.zeros((4, 3, 2))) == pytest.approx(want, rel=1e-4)
+    for wrong, says in ((2**32 + 1, "4294967297, which is 1 as int32"), (0.7, "0.7, which is 0 as int32")):
+        for wrap in (np.asarray, torch.as_tensor):
+            given = np.array(indices, type(wrong))
+            given[1, 2] = wrong
+            with pytest.raises(ValueError, match=says):
+                training.step(wrap(given), np.zeros((4, 3, 2)))
+    with pytest.raises(TypeError, match="got one of Python objects"):
+        training.step(indices, np.full((4, 3, 2), None))
+    assert training.step(indices.astype(float), np.zeros((4, 3, 2))) == pytest.approx(want, rel=1e-4)
