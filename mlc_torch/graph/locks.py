@@ -1,9 +1,11 @@
-"""The locks of a graph: those of the graphs whose layers it runs, or its own."""
+"""The locks of a graph, and what else graphs over the same layers share: those of the graphs whose layers it runs, or its own."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
@@ -14,6 +16,31 @@ T = TypeVar("T")
 Lock = AbstractContextManager[Any]
 
 _numbers = itertools.count()
+
+
+class Place:
+    """What all graphs over some layers share."""
+
+    def __init__(self) -> None:
+        self.lock: Any = threading.RLock()
+        self.threads: set[int] = set()
+        """The numbers of threads that have run one of them."""
+        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Who wants to know when there are several."""
+        _places.add(self)
+
+
+_places: weakref.WeakSet[Place] = weakref.WeakSet()
+
+
+def _free_in_child() -> None:
+    """A thread of the parent may hold a lock, and there is no such thread here to let go of it."""
+    for place in _places:
+        place.lock._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_in_child)
 
 
 class Locks:
@@ -30,10 +57,11 @@ class Locks:
     """
 
     def __init__(self, shared_with: Iterable[Locks] = ()) -> None:
-        known = {number: lock for locks in shared_with for number, lock in locks._numbered}
-        known = known or {next(_numbers): threading.RLock()}
-        self._numbered: list[tuple[int, threading.RLock]] = sorted(known.items(), key=lambda item: item[0])
-        self._locks = tuple(lock for _, lock in self._numbered)
+        known = {number: place for locks in shared_with for number, place in locks._numbered}
+        known = known or {next(_numbers): Place()}
+        self._numbered: list[tuple[int, Place]] = sorted(known.items(), key=lambda item: item[0])
+        self.places = [place for _, place in self._numbered]
+        self._locks = tuple(place.lock for place in self.places)
         self.one = self._locks[0] if len(self._locks) == 1 else None
         """The lock, where there is one, which is the usual case."""
         together = _TOGETHER.get(len(self._locks))

@@ -38,7 +38,8 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
 
     @classmethod
     def _over(cls, graphObjects: list[MLCGraph], **more: Any) -> Any:
-        users, lock, queue = Users(), Locks(graph._lock for graph in graphObjects), CompletionQueue()
+        lock, queue = Locks(graph._lock for graph in graphObjects), CompletionQueue()
+        users = Users(lock.places)
         return cls._make(
             nodes=[],
             device=None,

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+
+from mlc_torch.graph.locks import Place
 
 
 class Users:
-    """The threads that have called a graph."""
+    """The threads that have called a graph, and those that have called another one over the same layers."""
 
-    __slots__ = ("may_be_several", "threads")
+    __slots__ = ("__weakref__", "_places", "may_be_several", "threads")
 
-    def __init__(self) -> None:
+    def __init__(self, places: Sequence[Place]) -> None:
         self.threads: set[int] = set()
-        """Their numbers; the system gives that of a thread that has ended to another one."""
-        self.may_be_several = False
-        """Whether another thread may run the graph before a handler has read its result: if one ever has, and where threads
-        other than the main one use it, as those of a server do, of which each may be the first."""
+        """The numbers of those that have called this graph; the system gives that of a thread that has ended to another one."""
+        self.may_be_several = any(len(place.threads) > 1 for place in places)
+        """Whether another thread may compute the same tensors before a handler has read its result: if one ever has, and where
+        threads other than the main one do, as those of a server, of which each may be the first."""
+        self._places = places
+        for place in places:
+            place.users.add(self)
 
     def add(self) -> None:
         """The thread that calls this uses the graph."""
-        self.threads.add(threading.get_ident())
-        if len(self.threads) > 1 or threading.current_thread() is not threading.main_thread():
-            self.may_be_several = True
+        me = threading.get_ident()
+        self.threads.add(me)
+        is_main = threading.current_thread() is threading.main_thread()
+        for place in self._places:
+            place.threads.add(me)
+            if len(place.threads) > 1 or not is_main:
+                for users in list(place.users):
+                    users.may_be_several = True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import threading
 
 import numpy as np
@@ -165,6 +167,60 @@ def test_each_of_a_server_s_threads_reads_its_own_result(kind):
         h = np.maximum(x @ first.weights.numpy().reshape(5, 6).T + first.biases.numpy().ravel(), 0)
         y = h @ second.weights.numpy().reshape(3, 5).T + second.biases.numpy().ravel()
         close(seen[number], y if kind == "inference" else np.reshape((y**2).mean(), seen[number].shape))
+
+
+@pytest.mark.parametrize("other", ["inference", "training"])
+def test_a_graph_over_the_same_layers_changes_no_result_of_another_thread(other):
+    program = compiled()
+    x = program.inputs["x"]
+    mine, theirs = inferring(program.graph, x), inferring(program.graph, x)
+    assert program.training.addOutputs({"y": program.result}) and program.compile()
+    numbers, others, seen = values(4, 6, seed=1), values(4, 6, seed=2), []
+    labels = {"lossLabelsData": {"t": data(np.zeros((4, 3), np.float32))}, "lossLabelWeightsData": None}
+
+    def elsewhere():
+        fed = {"inputsData": {"x": data(others)}, "batchSize": 4}
+        assert theirs.execute(**fed) if other == "inference" else program.training.execute(**fed, **labels)
+
+    def at_work():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join(60)
+
+    def handler(result, error, seconds):
+        at_work()
+        seen.append(result.numpy().copy())
+
+    at_work()
+    first, second = program.layers
+    h = np.maximum(numbers @ first.weights.numpy().reshape(5, 6).T + first.biases.numpy().ravel(), 0)
+    want = h @ second.weights.numpy().reshape(3, 5).T + second.biases.numpy().ravel()
+    assert mine.execute(inputsData={"x": data(numbers)}, batchSize=4, completionHandler=handler)
+    close(seen[0], want)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from Python 3.12 on: threads and fork
+def test_a_child_may_run_what_a_thread_of_its_parent_runs():
+    program = compiled()
+    inference, fed = (
+        inferring(program.graph, program.inputs["x"]),
+        {"inputsData": program.inputs_data(), "batchSize": 4},
+    )
+    assert inference.execute(**fed)
+    held, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=program.training._lock.holding, args=(lambda: held.set() or done.wait(60),))
+    thread.start()
+    assert held.wait(60)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends it if it waits for ever
+        os._exit(0 if inference.execute(**fed) else 1)
+    _, status = os.waitpid(child, 0)
+    done.set()
+    thread.join(60)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert inference.execute(**fed) and program.execute()
 
 
 def test_a_look_in_the_middle_of_a_bind_is_seen(monkeypatch):
