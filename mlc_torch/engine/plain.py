@@ -13,6 +13,7 @@ from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine, is_known
 from mlc_torch.printable import printable
+from mlc_torch.refusals import refuse
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward, wake_autograd
@@ -57,11 +58,16 @@ def run_forward(
         if len(step.results) == 1:
             env[step.results[0]] = made[0] if isinstance(made, (tuple, list)) else made
         else:
+            if len(made) != len(step.results):
+                refuse(
+                    f"layer {step.label!r} gives {len(made)} results for this batch, {len(step.results)} were declared"
+                )
             for slot, value in zip(step.results, made, strict=True):
                 env[slot] = value
         if watched:
             for slot in watched.intersection(step.results):
-                env[slot] = value = _leaf(env[slot])
+                others = [*sources, *(env[s] for s in step.results if s != slot)]
+                env[slot] = value = _leaf(_apart_from(others, env[slot]))
                 if value is not None and value.requires_grad:
                     for hook in hooks.get(slot, ()):
                         value.register_hook(hook)
@@ -75,6 +81,11 @@ def _leaf(value: torch.Tensor | None) -> torch.Tensor | None:
     if value is None or value.requires_grad or not value.is_floating_point():
         return value
     return value.detach().requires_grad_()
+
+
+def _apart_from(others: list[Any], value: torch.Tensor | None) -> torch.Tensor | None:
+    """A tensor by itself, where a module hands on what it was given or gives the same twice: each has its own gradient."""
+    return value.view_as(value) if value is not None and any(value is other for other in others) else value
 
 
 def run_gradient(

@@ -87,18 +87,31 @@ class Undo:
 
 @contextmanager
 def undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
-    """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened."""
-    buffers = [b.clone() for b in plan.buffers]
+    """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened.
+
+    Statistics are exchanged for copies: a pass that waits for its gradient may have kept them, and nobody has written to them.
+    """
+    modules = {id(m): m._buffers for root in plan.modules for m in root.modules()}.values()
+    own = [(held, name, b) for held in modules for name, b in held.items() if b is not None]
+    copies = {id(b): b.clone() for _, _, b in own}
     streams = [(stream, stream.get_state()) for stream, _ in noise]
+
+    def go_back() -> None:
+        for held, name, b in own:
+            held[name] = b
+        _put_back((), (), streams)
+
     try:
         try:
+            for held, name, b in own:
+                held[name] = copies[id(b)]
             for stream, state in noise:
                 stream.set_state(state)
             yield
         finally:
-            _put_back(plan.buffers, buffers, streams)
+            go_back()
     except BaseException:  # perhaps a Ctrl-C in the middle of going back: once more
-        _put_back(plan.buffers, buffers, streams)
+        go_back()
         raise
 
 

@@ -33,8 +33,8 @@ class YOLOLoss(nn.Module):
     of the batch's loss, whose terms are divided by the objects in the batch (by twice as many for the size, as there
     are two numbers to an object) and, for the confidence, by all cells of the batch.
 
-    The descriptor's fields are read at each run, so that setting one takes effect. Half precision is computed in
-    single, where the 1e-4 and 1e-5 of the formula still count.
+    The descriptor's fields are read at each run of the module. A graph has recorded them: what is set counts from the next
+    ``compile`` on. Half precision is computed in single, where the 1e-4 and 1e-5 of the formula still count.
     """
 
     anchors: torch.Tensor

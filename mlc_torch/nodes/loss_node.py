@@ -27,7 +27,10 @@ def own_loss_node(
     if not predicted:
         return None
     predictions = predicted[-1].results[0]
-    taken = {id(c) for n in nodes for c in n.labels}
+    given = [
+        c for n in nodes if isinstance(n.layer, MLCLossLayer) for c in n.sources[1:]
+    ]  # as sources, labels serve too
+    taken = {id(c) for c in (*given, *(c for n in nodes for c in n.labels))}
     reads: tuple[TensorState, ...] = ()
     if isinstance(layer, MLCLossLayer):
         name, label = _fitting(predictions, {n: c for n, c in labels.items() if id(c) not in taken})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 import torch
 
 from mlc_torch import (
+    MLCActivationDescriptor,
     MLCActivationLayer,
+    MLCActivationType,
     MLCArithmeticLayer,
     MLCArithmeticOperation,
     MLCBatchNormalizationLayer,
@@ -28,6 +31,7 @@ from mlc_torch import (
     MLCTrainingGraph,
     last_refusal,
 )
+from mlc_torch.interop import TorchLayer
 from tests.graph.programs import (
     Program,
     array,
@@ -185,6 +189,77 @@ def test_nothing_trained_has_to_lie_behind_a_tensor(behind, asked, options):
         found = seen.pop() if asked == "hooked" else array(training.sourceGradientTensors(for_=second)[0])
         close(found, made.grad)
         assert program.update()
+
+
+class Twice(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x * 2
+        return y, y
+
+
+HANDED_ON = {
+    "no activation": lambda: MLCActivationLayer(descriptor=MLCActivationDescriptor(type=MLCActivationType.none)),
+    "no dropout": lambda: MLCDropoutLayer(rate=0.0, seed=1),
+    "nn.Identity": lambda: TorchLayer(torch.nn.Identity()),
+    "the same twice": lambda: TorchLayer(Twice()),
+}
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
+@pytest.mark.parametrize("asked", ["gradient", "hook"])
+@pytest.mark.parametrize("name", HANDED_ON)
+def test_what_a_layer_hands_on_has_a_gradient_of_its_own(name, asked, options):
+    """h goes two ways, one of them through the layer: 3 r + h, or of two equal results 3 a + b."""
+    graph, x, t, first = MLCGraph(), placeholder(4, 6), placeholder(4, 3), dense(6, 3)
+    h = graph.node(first, source=x)
+    layer = HANDED_ON[name]()
+    r = graph.node(layer, source=h)
+    results = graph.resultTensors(for_=layer)
+    triple = MLCActivationLayer(descriptor=MLCActivationDescriptor(type=MLCActivationType.linear, a=3.0, b=0.0))
+    add = MLCArithmeticLayer(operation=MLCArithmeticOperation.add)
+    y = graph.node(add, sources=[graph.node(triple, source=r), results[1] if len(results) > 1 else h])
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.addOutputs({"y": y})
+    if asked == "hook":
+        training.register_gradient_hook(r, lambda gradient: gradient * 0)
+    given = {"x": values(4, 6, seed=5), "t": values(4, 3, seed=6)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given, [first])
+    assert program.compile(options)
+    for _ in range(2):
+        assert program.phases()
+        upstream = 2 * (y.numpy() - given["t"]) / 12
+        if asked == "gradient":
+            close(array(training.resultGradientTensors(for_=layer)[0]), 3 * upstream)
+        through = (0 if asked == "hook" else 3 * upstream) + upstream
+        want = (2 * through if len(results) > 1 else through).T @ given["x"]
+        close(program.gradient_of(first.weights, first).reshape(3, 6), want)
+        assert program.update()
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
+def test_a_result_that_is_read_between_the_phases_costs_no_gradient(options):
+    """A batch norm's statistics move when the pass is run again for the result, and go back."""
+    starts = {"mean": 0, "variance": 1, "beta": 0, "gamma": 1}
+    numbers = {name: tensor(np.full(3, start, np.float32), [1, 3, 1, 1]) for name, start in starts.items()}
+    norm = MLCBatchNormalizationLayer(featureChannelCount=3, **numbers, varianceEpsilon=1e-3, momentum=0.5)
+    programs = []
+    for late in (True, False):
+        graph, x, t = MLCGraph(), placeholder(4, 3, 2, 2), placeholder(4, 3, 2, 2)
+        layer = copy.deepcopy(norm)
+        bent = MLCActivationLayer.relu
+        graph.node(MLCActivationLayer.tanh, source=graph.node(bent, source=graph.node(layer, source=x)))
+        training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+        assert training.addInputs({"x": x}, lossLabels={"t": t})
+        given = {"x": values(4, 3, 2, 2, seed=5), "t": values(4, 3, 2, 2, seed=6)}
+        program = Program(training, graph, {"x": x}, {"t": t}, given, [layer])
+        assert program.compile([*options, ALL]) and program.bind() and program.forward()
+        if late:
+            assert training.resultTensors(for_=bent)[0].data is not None
+        assert program.gradient()
+        programs.append((array(training.gradientTensor(forInput=x)), array(layer.mean), array(layer.variance)))
+    for got, want in zip(*programs, strict=True):
+        close(got, want)
+    close(programs[0][1].ravel(), 0.5 * values(4, 3, 2, 2, seed=5).mean((0, 2, 3)))
 
 
 @pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
@@ -424,6 +499,14 @@ def test_trained_inputs(torch_device):
     training.synchronizeUpdates()
     np.testing.assert_array_equal(array(held), then)
     assert not np.array_equal(array(free.weights), also) and layer is not None and x is not None
+
+
+def test_what_a_layer_computes_cannot_be_trained():
+    program = regression()
+    assert program.training.setTrainingTensorParameters([MLCTensorParameter(tensor=program.result)])
+    assert not program.compile()
+    assert "computes; only a tensor that holds data of its own can be trained" in str(last_refusal())
+    assert program.training.setTrainingTensorParameters([]) and program.compile() and program.execute()
 
 
 def test_a_declared_input_may_be_trained():

@@ -293,3 +293,21 @@ def test_no_loss_with_an_optimizer_moves_nothing():
         assert bare.execute(**fed, batchSize=0, completionHandler=lambda *g: answers.append(g[0]))
     np.testing.assert_array_equal(array(program.layers[0].weights), before)
     assert answers[0] is program.result
+
+
+@pytest.mark.parametrize("how", ["as labels", "as a source"])
+def test_the_graph_s_own_loss_reads_labels_that_no_other_loss_reads(how):
+    graph, x, inner, own = MLCGraph(), placeholder(2, 3), placeholder(2, 4), placeholder(2, 4)
+    a = graph.node(dense(3, 4), source=x)
+    if how == "as labels":
+        graph.node(loss(), sources=[a], lossLabels=[inner])
+    else:
+        graph.node(loss(), sources=[a, inner])
+    b = graph.node(dense(4, 4, seed=3), source=a)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.0))
+    assert training.addInputs({"x": x}, lossLabels={"inner": inner, "own": own}) and training.addOutputs({"b": b})
+    given = {"x": values(2, 3), "inner": np.full((2, 4), 100, np.float32), "own": np.zeros((2, 4), np.float32)}
+    program = Program(training, graph, {"x": x}, {"inner": inner, "own": own}, given)
+    assert program.compile()
+    found = program.step()
+    assert found == pytest.approx(float((b.numpy() ** 2).mean()), rel=1e-4)
