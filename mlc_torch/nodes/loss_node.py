@@ -27,9 +27,8 @@ def own_loss_node(
     if not predicted:
         return None
     predictions = predicted[-1].results[0]
-    given = [
-        c for n in nodes if isinstance(n.layer, MLCLossLayer) for c in n.sources[1:]
-    ]  # as sources, labels serve too
+    # A loss may have got its labels as a source, too.
+    given = [c for n in nodes if isinstance(n.layer, MLCLossLayer) for c in n.sources[1:]]
     taken = {id(c) for c in (*given, *(c for n in nodes for c in n.labels))}
     reads: tuple[TensorState, ...] = ()
     if isinstance(layer, MLCLossLayer):

@@ -202,9 +202,10 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
             kind = shared_session(self, ranks, nodes, plan, feeds)
         unkept = [c for slot, c in enumerate(plan.cells) if slot >= first and slot not in kept]
-        for cell in unkept:
-            if cell.host is None:
-                cell.value = cell.snapshot = None  # of a run before: who asks for it later must not find that
+        lost = {id(c) for c in unkept}
+        for cell in self._runs.shown.get(variant, ()):
+            if id(cell) in lost and cell.host is None:
+                cell.value = cell.snapshot = None  # of a run of ours: who asks for it later must not find that
         made = kind(
             plan,
             self._result_cell(nodes),
@@ -215,6 +216,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             use_inductor=compiled.use_inductor,
             standing=[None if feed.standing is None else feed.standing.tensor for feed in feeds],
         )
+        self._runs.shown[variant] = made.readable
         self._results[variant] = MLCTensor._of(made.result)  # held here, so that every handler gets the same handle
         self._feeds[variant] = feeds
         self._prepare(made, nodes, variant)

@@ -210,8 +210,9 @@ class GradientGraph(ExecutableGraph):
                 )
                 for part in parts[1:]:
                     total = total + part.to(device)[: shape[0]]
-                # The program may write into its own before the update, or before it asks for another gradient of this pass.
-                gradients.append(total.clone() if session.separate and len(parts) == 1 else total)
+                if session.separate and len(parts) == 1 and parts[0].device == total.device:
+                    total = total.clone()  # it is the program's, who may write into it before the update reads it
+            gradients.append(total)
         return gradients
 
     def _linked_gradients(self, cell: TensorState, number: int) -> list[torch.Tensor]:

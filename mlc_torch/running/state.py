@@ -115,6 +115,8 @@ class Runs:
     """Where several processes share each batch: the newest session, once they have compiled together."""
     shared_number: int | None = None
     """Which of the graphs that they have compiled this is."""
+    shown: dict[Variant, list[TensorState]] = field(default_factory=dict)
+    """The tensors that the newest sessions give values to; it outlives them."""
     looked: bool = False
     """Whether the values of a first run were looked at since the last compile."""
     warned: set[str] = field(default_factory=set)

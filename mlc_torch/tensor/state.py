@@ -276,15 +276,18 @@ class TensorState:
             if not self.value.is_cpu:
                 self.snapshot = host_bytes(self.value)
             return
-        if not self.nbytes or address_of(self.host._bytes) == self.value.data_ptr():
-            return
-        # On a device, or moved to memory that processes share, as torch does with what is sent to another process.
+        if self.value.is_cpu:
+            if not self.nbytes or address_of(self.host._bytes) == self.value.data_ptr():
+                return
+            # Moved to memory that processes share, as torch does with what is sent to another one.
+            if not self.host._readonly:
+                self.host._bytes[: self.nbytes] = seen_as_bytes(self.value.detach().contiguous())[0]
+                return
         with queueing(self.value.device):
-            found = self.value.detach().cpu()
-        if self.host._readonly:
-            self.host = MLCTensorData._over(found.clone())
-        else:
-            self.host._bytes[: self.nbytes] = seen_as_bytes(found.contiguous())[0]
+            if self.host._readonly:
+                self.host = MLCTensorData._over(self.value.detach().cpu().clone())
+            else:
+                self.host._view(self.dtype, self.shape).copy_(self.value.detach())
 
     def copy_to(self, target: memoryview, length: int) -> None:
         """Copy the first ``length`` bytes of the value into ``target``."""
