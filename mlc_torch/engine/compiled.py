@@ -227,7 +227,7 @@ def _functional_graph(
         stand_in = dict(zip(map(id, plan.parameters), local, strict=True))
         stand_in |= dict(zip(map(id, plan.buffers), moving, strict=True))
         with ExitStack() as stack:
-            stack.enter_context(uncompiled())
+            stack.enter_context(uncompiled(plan))
             stack.enter_context(torch.set_grad_enabled(mode.differentiates))
             for noise in {id(d.noise): d.noise for d in draws}.values():
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]

@@ -50,6 +50,8 @@ def run_forward(
         sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]
         for position, limit in step.guarded:
             sources[position] = sources[position].clamp(0, limit - 1)
+        if watched and not watched.isdisjoint(step.sources) and any(map(_may_write, step.module.modules())):
+            sources = [s.clone() for s in sources]  # what is written to afterwards has no gradient of its own
         if before is not None:
             with before(step):
                 made = call(step, sources)

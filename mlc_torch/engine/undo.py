@@ -55,7 +55,7 @@ class Undo:
 
     def __init__(self, plan: Plan) -> None:
         self._buffers = list(plan.buffers)
-        self._places = [b.data_ptr() for b in self._buffers]
+        self._places: list[int] = []
         self._kept = [b.detach().clone() for b in self._buffers]
         self._noise: NoiseStates = []
         self._is_set = False
@@ -65,6 +65,7 @@ class Undo:
     def keep(self, noise: NoiseStates, step: int) -> None:
         self._is_set, self._noise, self.step = False, noise, step
         if self._kept:
+            self._places = [b.data_ptr() for b in self._buffers]
             copy_all(self._kept, self._buffers)
         self._is_set = True
 
@@ -93,13 +94,15 @@ def undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
     """
     modules = {id(m): m._buffers for root in plan.modules for m in root.modules()}.values()
     own = [(held, name, b) for held in modules for name, b in held.items() if b is not None]
-    copies = {id(b): b.clone() for _, _, b in own}
+    copies, kept = ({id(b): b.clone() for _, _, b in own} for _ in range(2))
+    written = {id(b): b._version for _, _, b in own}
     streams = [(stream, stream.get_state()) for stream, _ in noise]
 
     def go_back() -> None:
         for held, name, b in own:
             held[name] = b
-        _put_back((), (), streams)
+        others = [b for _, _, b in own if b._version != written[id(b)]]  # which a module reaches in a way of its own
+        _put_back(others, [kept[id(b)] for b in others], streams)
 
     try:
         try:

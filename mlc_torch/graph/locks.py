@@ -27,6 +27,8 @@ class Place:
         """The numbers of threads that have run one of them."""
         self.users: weakref.WeakSet[Any] = weakref.WeakSet()
         """Who wants to know when there are several."""
+        self.guard: Any = threading.Lock()
+        """Held while one looks at those."""
         _places.add(self)
 
 
@@ -34,9 +36,11 @@ _places: weakref.WeakSet[Place] = weakref.WeakSet()
 
 
 def _free_in_child() -> None:
-    """A thread of the parent may hold a lock, and there is no such thread here to let go of it."""
+    """A thread of the parent may hold a lock, and is not here to let go of it, unless it is the one that forked."""
     for place in _places:
-        place.lock._at_fork_reinit()
+        place.guard._at_fork_reinit()
+        if not place.lock._is_owned():
+            place.lock._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):

@@ -69,7 +69,7 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
         return value
     made = value.detach().to("cpu", cell.dtype).contiguous()
     if not cell.dtype.is_floating_point and value.dtype is not cell.dtype:
-        _look(value.detach().cpu().numpy(), made.numpy())
+        _look(value.detach().cpu(), made)
     return made
 
 
@@ -78,20 +78,21 @@ def _converted(value: Any, kind: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.hasobject:
         raise TypeError("expected an array of numbers, got one of Python objects")
-    made = np.ascontiguousarray(array, kind)
+    with np.errstate(invalid="ignore"):  # what cannot be converted is told below
+        made = np.ascontiguousarray(array, kind)
     if kind.kind != "f" and array.dtype != kind:
         _look(array, made)
     return made
 
 
-def _look(given: np.ndarray, made: np.ndarray) -> None:
+def _look(given: Any, made: Any) -> None:
     """Whole numbers must be the same in another type: an index that is cut off is another index."""
+    given, made = given.reshape(-1), made.reshape(-1)
     other = given != made
     if other.any():
-        place = np.unravel_index(int(other.argmax()), other.shape)
-        raise ValueError(
-            f"an array of {given.dtype} holds {given[place]}, which is {made[place]} as {made.dtype}, the declared type"
-        )
+        place = int(other.nonzero()[0][0])
+        was, now = given[place].item(), made[place].item()
+        raise ValueError(f"an array of {given.dtype} holds {was}, which is {now} as {made.dtype}, the declared type")
 
 
 class BatchReader:

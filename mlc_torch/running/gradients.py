@@ -129,7 +129,7 @@ class GradientGraph(ExecutableGraph):
     def _show_gradients(self, session: Session) -> None:
         """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there.
 
-        Each in memory of its own, which the update reads: a program may clip them in place, one after the other.
+        Each in memory of its own: a program may clip them in place, one after the other. (On a GPU they are copies, anyway.)
         """
         gradients = session.gradients = list(session.gradients)
         places = Counter(gradient.data_ptr() for gradient in gradients if gradient is not None)
@@ -138,7 +138,7 @@ class GradientGraph(ExecutableGraph):
             if gradient is None:
                 parameter.grad = None
                 continue
-            if gradient.is_cpu and (places[gradient.data_ptr()] > 1 or not gradient.is_contiguous()):
+            if not gradient.is_cuda and (places[gradient.data_ptr()] > 1 or 0 in gradient.stride()):
                 gradients[place] = gradient = gradient.clone(memory_format=torch.contiguous_format)
             parameter.grad = _lasting(gradient.detach().view(parameter.shape))
 

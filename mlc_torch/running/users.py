@@ -21,15 +21,17 @@ class Users:
         threads other than the main one do, as those of a server, of which each may be the first."""
         self._places = places
         for place in places:
-            place.users.add(self)
+            with place.guard:
+                place.users.add(self)
 
     def add(self) -> None:
         """The thread that calls this uses the graph."""
         me = threading.get_ident()
-        self.threads.add(me)
         is_main = threading.current_thread() is threading.main_thread()
         for place in self._places:
-            place.threads.add(me)
-            if len(place.threads) > 1 or not is_main:
-                for users in list(place.users):
-                    users.may_be_several = True
+            with place.guard:
+                place.threads.add(me)
+                if len(place.threads) > 1 or not is_main:
+                    for users in place.users:
+                        users.may_be_several = True
+        self.threads.add(me)

@@ -114,6 +114,14 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     def _readonly(self) -> bool:
         return self._bytes.readonly
 
+    @property
+    def _address(self) -> int:
+        """Where its bytes lie: they cannot move as long as this looks at them."""
+        found: int | None = self.__dict__.get("_place")
+        if found is None:
+            found = self.__dict__["_place"] = address_of(self._bytes)
+        return found
+
     def _view(self, dtype: torch.dtype, shape: tuple[int, ...], name: str = "") -> torch.Tensor:
         """The leading bytes as a torch tensor over the same memory. Memory marked read-only must only be read.
 

@@ -19,7 +19,7 @@ from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.bound_memory import BoundMemory
-from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, address_of, memory_at, seen_as_bytes
+from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, memory_at, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.staged import staged_for
@@ -223,7 +223,10 @@ class TensorState:
         """A copy of data that was bound: the memory that the tensor had is the caller's alone from now on."""
         self.publish(copy, device)
         if self.host is not None:
-            self.host = MLCTensorData._over(copy if device._kind == "cpu" else copy.cpu().clone())
+            if device._kind != "cpu":
+                with queueing(copy.device):
+                    copy = copy.clone() if copy.is_cpu else copy.cpu()
+            self.host = MLCTensorData._over(copy)
 
     def empty(self, why: str) -> None:
         """Nothing can be read of this tensor, and here is why."""
@@ -277,7 +280,7 @@ class TensorState:
                 self.snapshot = host_bytes(self.value)
             return
         if self.value.is_cpu:
-            if not self.nbytes or address_of(self.host._bytes) == self.value.data_ptr():
+            if not self.nbytes or self.host._address == self.value.data_ptr():
                 return
             # Moved to memory that processes share, as torch does with what is sent to another one.
             if not self.host._readonly:

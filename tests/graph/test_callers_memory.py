@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -221,6 +222,59 @@ def test_a_child_may_run_what_a_thread_of_its_parent_runs():
     thread.join(60)
     assert os.waitstatus_to_exitcode(status) == 0
     assert inference.execute(**fed) and program.execute()
+
+
+class Forks(nn.Module):
+    """Forks in the middle of a run, when the graph is held; the child ends there."""
+
+    asked = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.asked:
+            self.asked, self.child = False, os.fork()
+        return x * 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_child_lets_go_of_what_it_holds():
+    module, graph, x = Forks(), MLCGraph(), placeholder(4, 6)
+    graph.node(TorchLayer(module), source=x)
+    inference = inferring(graph, x, [MLCGraphCompilationOptions.disableLayerFusion])
+    fed = {"inputsData": {"x": data(values(4, 6))}, "batchSize": 4}
+    module.asked = True
+    done = inference.execute(**fed)
+    if module.child == 0:
+        signal.alarm(30)
+        os._exit(0 if done and inference.execute(**fed) else 1)
+    _, status = os.waitpid(module.child, 0)
+    assert done and os.waitstatus_to_exitcode(status) == 0
+
+
+def test_many_threads_make_graphs_over_the_same_layers():
+    program = compiled()
+    x = program.inputs["x"]
+    failures: list[BaseException] = []
+
+    def work():
+        try:
+            for _ in range(30):
+                inference = inferring(program.graph, x)
+                assert inference.execute(inputsData=program.inputs_data(), batchSize=4)
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    finally:
+        sys.setswitchinterval(before)
+    assert not failures
 
 
 def test_a_look_in_the_middle_of_a_bind_is_seen(monkeypatch):

@@ -237,6 +237,29 @@ def test_what_a_layer_hands_on_has_a_gradient_of_its_own(name, asked, options):
 
 
 @pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
+@pytest.mark.parametrize("trained", [False, True], ids=["nothing trained behind it", "trained"])
+def test_the_gradient_of_what_a_module_writes_to(trained, options):
+    graph, x, t, last = MLCGraph(), placeholder(4, 6), placeholder(4, 3), dense(6, 3)
+    first = dense(6, 6, seed=7) if trained else MLCActivationLayer.tanh
+    h = graph.node(first, source=x)
+    graph.node(last, source=graph.node(TorchLayer(torch.nn.ReLU(inplace=True)), source=h))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    given = {"x": values(4, 6, seed=5), "t": values(4, 3, seed=6)}
+    program = Program(training, graph, {"x": x}, {"t": t}, given)
+    assert program.compile(options)
+    training.resultGradientTensors(for_=first)
+    for _ in range(2):
+        before = given["x"] @ first.weights.numpy().reshape(6, 6).T + first.biases.numpy().ravel() if trained else None
+        before = np.tanh(given["x"]) if before is None else before
+        assert program.phases()
+        upstream = 2 * (predictions_of(last, np.maximum(before, 0)) - given["t"]) / 12
+        want = upstream @ last.weights.numpy().reshape(3, 6) * (before > 0)
+        close(array(training.resultGradientTensors(for_=first)[0]), want)
+        assert program.update()
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
 def test_a_result_that_is_read_between_the_phases_costs_no_gradient(options):
     """A batch norm's statistics move when the pass is run again for the result, and go back."""
     starts = {"mean": 0, "variance": 1, "beta": 0, "gamma": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -457,6 +458,23 @@ def test_what_torch_compiled_trains_too(name, options):
     np.testing.assert_allclose(program.train(4), plain_loop(theirs, (4, 3), (4, 2), 4), rtol=1e-4)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_program_s_own_compiling_goes_on_whoever_records():
+    compiled: list[int] = []
+
+    def backend(graph, inputs):
+        compiled.append(len(inputs))
+        return graph.forward
+
+    def record(number):
+        for _ in range(4):
+            Trained(CallsCompiled(), (4, 3), (4, 2))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(record, range(4)))
+    torch.compile(lambda x: x * 3, backend=backend)(torch.ones(2))
+    assert compiled, "torch.compile compiles nothing any more"
 
 
 @pytest.mark.parametrize("wrong", [3, None, "net", nn.Linear, torch.ones(2)])
