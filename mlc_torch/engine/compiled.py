@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.as_written import uncompiled
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.own_kernels import decompositions, keep_own_kernels
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.split_joint import split_joint
-from mlc_torch.engine.trace import Draw, functional, record, uncompiled
+from mlc_torch.engine.trace import Draw, functional, record
 from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.engine.views import is_view

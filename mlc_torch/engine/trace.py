@@ -8,10 +8,8 @@ before the gradient began is the forward pass, the rest the backward pass. At ru
 from __future__ import annotations
 
 import operator
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +17,14 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mlc_torch.engine.as_written import uncompiled
 from mlc_torch.engine.following import Next, what_follows
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.images import call_over_images
 from mlc_torch.engine.layouts import called
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
-from mlc_torch.engine.plan import Plan, Step, is_known
+from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.views import UNSAFE, drop_unread
 from mlc_torch.layers.noise import Noise
@@ -76,38 +75,6 @@ def record(plan: Plan, feeds: Tensors, constants: Tensors, injected: Tensors, mo
     except BaseException:
         go_back()
         raise
-
-
-class _AsWritten:
-    """While somebody records, what ``torch.compile`` made is called as it was written: nobody sees what compiled code does.
-
-    torch has one such switch for all threads. The first that comes turns it, and the last turns it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock, self._inside, self._stance = threading.Lock(), 0, None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._stance = torch.compiler.set_stance("force_eager")
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside and self._stance is not None:
-                self._stance.__exit__(None, None, None)
-
-
-_as_written = _AsWritten()
-
-
-def uncompiled(plan: Plan) -> AbstractContextManager[Any]:
-    """For a plan with modules of the program's own. Who compiles one has loaded torch's compiler; nobody else waits for that."""
-    if "torch._dynamo" not in sys.modules or all(map(is_known, (m for root in plan.modules for m in root.modules()))):
-        return nullcontext()
-    return _as_written
 
 
 def _recorded(
