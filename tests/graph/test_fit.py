@@ -338,6 +338,7 @@ def test_label_weights_are_the_third_of_a_batch():
 
 
 def test_the_bar_shows_the_loss():
+    pytest.importorskip("tqdm")
     text = io.StringIO()
     with redirect_stderr(text):
         program().fit(batches(), epochs=2, validation=batches(1), progress=True)
@@ -401,6 +402,7 @@ def test_tensorboard_writes_into_a_folder(tmp_path):
 
 
 def test_the_history_draws_and_prints_itself(tmp_path):
+    pytest.importorskip("matplotlib")
     history = program().fit(batches(), epochs=3, validation=batches(1), progress=False)
     figure = history.plot(tmp_path / "loss.png")
     (axes,) = figure.axes
