@@ -21,7 +21,7 @@ _STATISTICS = {
     torch.ops.aten.cudnn_batch_norm.default,
     torch.ops.aten.miopen_batch_norm.default,
 }
-"""Operations that write into running statistics and do not say so (torch 2.6 to 2.13)."""
+"""Operations that write into running statistics and do not say so (torch 2.11 and 2.13)."""
 
 
 def is_view(node: fx.Node) -> bool:

@@ -17,6 +17,7 @@ from mlc_torch import (
     MLCDevice,
     MLCFullyConnectedLayer,
     MLCGraph,
+    MLCInferenceGraph,
     MLCLossDescriptor,
     MLCLossLayer,
     MLCLossType,
@@ -184,6 +185,20 @@ def regression(
     assert training.addInputs({"x": x}, lossLabels={"t": t})
     given = {"x": values(batch, widths[0], seed=5), "t": values(batch, widths[-1], seed=6)}
     return Program(training, graph, {"x": x}, {"t": t}, given, layers, y, device or cpu())
+
+
+def compiled(**more: Any) -> Program:
+    """Two dense layers, from six numbers to three."""
+    program = regression(widths=(6, 5, 3), **more)
+    assert program.compile()
+    return program
+
+
+def inferring(graph: MLCGraph, x: MLCTensor, options: Any = ()) -> MLCInferenceGraph:
+    """An inference graph over these layers, compiled."""
+    made = MLCInferenceGraph(graphObjects=[graph])
+    assert made.addInputs({"x": x}) and made.compile(options=options, device=cpu())
+    return made
 
 
 # By hand
