@@ -8,6 +8,7 @@ import torch
 
 from mlc_torch.device import queueing
 from mlc_torch.engine.captured import Captured
+from mlc_torch.engine.chance import watching_chance
 from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.mode import Mode
@@ -43,6 +44,30 @@ def fast_gear(
             asked = [plan.cells[slot] for slot in plan.injected]
             injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
         on_device = [f.to(plan.device) for f in feeds]
+    with watching_chance(plan) as chance:
+        made = _recorded(plan, feeds, on_device, constants, injected, mode, updater, use_inductor, exchange)
+    if not chance.was_asked or isinstance(made, Plain):
+        return made
+    why = "a module asks Python or NumPy for random numbers, which no recording shows"
+    log.info(_BY_MODULE, why)
+    return Plain(plan, mode, why)
+
+
+_BY_MODULE = "the graph runs module by module: %s"
+
+
+def _recorded(
+    plan: Plan,
+    feeds: Tensors,
+    on_device: Tensors,
+    constants: Tensors,
+    injected: Tensors,
+    mode: Mode,
+    updater: Updater | None,
+    use_inductor: bool,
+    exchange: Exchange | None,
+) -> Gear:
+    """The fastest gear, where everything that the modules do is seen when they are recorded."""
     plain = Plain(plan, mode)
     inner: Plain | Compiled | Laned = plain
     why = ""
@@ -67,7 +92,7 @@ def fast_gear(
     except Exception as error:  # noqa: BLE001 - whatever keeps a plan from being recorded, it still runs
         pass_on_signals(error)
         why = str(error) if isinstance(error, NotRecordable) else in_one_line(error)
-        log.info("the graph runs module by module: %s", why)
+        log.info(_BY_MODULE, why)
         return Plain(plan, mode, why)
     made.why = why or made.why
     return made

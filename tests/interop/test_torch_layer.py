@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -559,3 +560,37 @@ def test_a_module_that_works_in_place_leaves_a_constant_alone():
         assert inference.execute(inputsData={"x": zeros}, batchSize=4, options=[profiling])
         np.testing.assert_array_equal(result.numpy(), np.maximum(held, 0))
         np.testing.assert_array_equal(constant.numpy(), held)
+
+
+class LeftOutNowAndThen(nn.Module):
+    """A layer that is skipped by chance, as in networks of stochastic depth."""
+
+    def __init__(self, chance: Callable[[], float]) -> None:
+        super().__init__()
+        self.first, self.second, self.chance = nn.Linear(3, 2), nn.Linear(2, 2), chance
+
+    def forward(self, x):
+        y = self.first(x)
+        return self.second(y) if self.chance() < 0.5 else y
+
+
+@pytest.mark.parametrize("where", DEVICES)
+@pytest.mark.parametrize(
+    ("chance", "seed"), [(random.random, random.seed), (np.random.rand, np.random.seed)], ids=["Python", "NumPy"]
+)
+def test_what_a_module_asks_chance_for_is_asked_in_every_run(chance, seed, where):
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002 - the one that modules ask
+    try:
+        ours, theirs = (made(lambda: LeftOutNowAndThen(chance)) for _ in range(2))
+        program = Trained(ours, (4, 3), (4, 2), where)
+        seed(5)
+        assert program.training.compile(
+            options=[], device=device(where)
+        )  # which draws nothing from the program's numbers
+        got = program.train(8)
+        seed(5)
+        np.testing.assert_allclose(got, plain_loop(theirs, (4, 3), (4, 2), 8), rtol=1e-4)
+        assert program.gear() == "plain"
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
