@@ -99,9 +99,12 @@ def _hold_two(first: Lock, second: Lock, work: Callable[..., T], *args: object) 
 
 
 def _hold_all(locks: tuple[Lock, ...], work: Callable[..., T], *args: object) -> T:
-    if len(locks) == 1:
-        return _hold_one(locks[0], work, *args)
-    with locks[0]: return _hold_all(locks[1:], work, *args)  # noqa: E701
+    if not locks:
+        return work(*args)
+    if len(locks) < 8:
+        with locks[0]: return _hold_all(locks[1:], work, *args)  # noqa: E701
+    a, b, c, d, e, f, g, h = locks[:8]  # Python does not go as deep as some programs have graphs
+    with a, b, c, d, e, f, g, h: return _hold_all(locks[8:], work, *args)  # noqa: E701
 
 
 # fmt: on

@@ -311,3 +311,21 @@ def test_another_device_moves_the_weights_and_the_old_graph_says_so(torch_device
     assert not program.execute()
     assert "now lives on cpu" in str(last_refusal()) and "compile it again" in str(last_refusal())
     assert program.compile() and program.step() > 0
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 1100])
+def test_a_graph_over_many_graphs(count):
+    given = result = placeholder(2, 3)
+    graphs = []
+    for _ in range(count):
+        graphs.append(MLCGraph())
+        result = graphs[-1].node(
+            MLCArithmeticLayer(operation=MLCArithmeticOperation.add),
+            sources=[result, tensor(np.ones((2, 3), np.float32))],
+        )
+    inference = MLCInferenceGraph(graphObjects=graphs)
+    assert inference.addInputs({"x": given}) and inference.compile(options=[], device=cpu())
+    assert inference.execute(
+        inputsData={"x": data(np.zeros((2, 3), np.float32))}, batchSize=0, options=MLCExecutionOptions.synchronous
+    )
+    np.testing.assert_array_equal(array(result), np.full((2, 3), count))
