@@ -119,14 +119,15 @@ def cudnn_lstm_backward(
     grad_outputs: torch.Tensor,
     grad_h: torch.Tensor,
     grad_c: torch.Tensor,
+    trained: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """The gradients of x, the weights' memory, h0 and c0 from those of outputs, h and c."""
+    """The gradients of x, h0 and c0 from those of outputs, h and c, and of the weights' memory, if that is ``trained``."""
     weights, layers = lstm_views(memory, x.shape[2], h0.shape, directions), len(h0) // directions
     by_x, by_h, by_c, by_weights = torch.ops.aten._cudnn_rnn_backward(
         x, weights, 4, memory, h0, c0, outputs, grad_outputs, grad_h, grad_c, _LSTM, h0.shape[2], 0, layers, False, 0.0,
-        True, directions == 2, [], None, kept, [True, True, True, True],
+        True, directions == 2, [], None, kept, [True, True, True, trained],
     )  # fmt: skip
-    return by_x, _in_one_piece(by_weights, weights, memory), by_h, by_c
+    return (by_x, by_h, by_c, _in_one_piece(by_weights, weights, memory)) if trained else (by_x, by_h, by_c)
 
 
 def _in_one_piece(gradients: Sequence[torch.Tensor], weights: Tensors, memory: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,7 @@ from mlc_torch.torch_private import available
 from mlc_torch.torch_private_lstm import cudnn_lstm, cudnn_lstm_backward
 
 _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
+_BACK = f"{_GIVEN}, Tensor outputs, Tensor kept, Tensor grad_outputs, Tensor grad_h, Tensor grad_c"
 
 
 def has_cudnn_lstm(x: Tensor) -> bool:
@@ -65,11 +66,12 @@ def _like_forward(x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, directions:
     raise RuntimeError("how much cuDNN's LSTM keeps for the gradient is known to it alone")
 
 
-def _like_backward(
-    x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, directions: int, outputs: Tensor, kept: Tensor,
-    grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor,
-) -> tuple[Tensor, ...]:  # fmt: skip
-    return tuple(torch.empty_like(t) for t in (x, memory, h0, c0))
+def _like_backward(x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, *_: object) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(t) for t in (x, h0, c0, memory))
+
+
+def _like_backward_frozen(x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, *_: object) -> tuple[Tensor, ...]:
+    return tuple(torch.empty_like(t) for t in (x, h0, c0))
 
 
 @operation(f"lstm_cudnn_inference({_GIVEN}) -> (Tensor, Tensor, Tensor)", _like_inference)
@@ -83,16 +85,22 @@ def run_forward(x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, directions: i
     return cudnn_lstm(x, memory, h0, c0, directions, keeps=True)
 
 
-@operation(
-    f"lstm_cudnn_backward({_GIVEN}, Tensor outputs, Tensor kept, Tensor grad_outputs, Tensor grad_h, Tensor grad_c) "
-    "-> (Tensor, Tensor, Tensor, Tensor)",
-    _like_backward,
-)
+@operation(f"lstm_cudnn_backward({_BACK}) -> (Tensor, Tensor, Tensor, Tensor)", _like_backward)
 def run_backward(
     x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, directions: int, outputs: Tensor, kept: Tensor,
     grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    return cudnn_lstm_backward(x, memory, h0, c0, directions, outputs, kept, grad_outputs, grad_h, grad_c)
+    return cudnn_lstm_backward(x, memory, h0, c0, directions, outputs, kept, grad_outputs, grad_h, grad_c, trained=True)
+
+
+@operation(f"lstm_cudnn_backward_frozen({_BACK}) -> (Tensor, Tensor, Tensor)", _like_backward_frozen)
+def run_backward_frozen(
+    x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, directions: int, outputs: Tensor, kept: Tensor,
+    grad_outputs: Tensor, grad_h: Tensor, grad_c: Tensor,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return cudnn_lstm_backward(
+        x, memory, h0, c0, directions, outputs, kept, grad_outputs, grad_h, grad_c, trained=False
+    )
 
 
 class CudnnStack(torch.autograd.Function):
@@ -119,5 +127,9 @@ class CudnnStack(torch.autograd.Function):
         ctx.is_spent = True
         # Zeros of our own are made once where a recording is run many times.
         given = [torch.zeros_like(t) if g is None else g for g, t in zip(gradients, (outputs, h0, c0), strict=True)]
-        by_x, *rest = torch.ops.mlc_torch.lstm_cudnn_backward(x, memory, h0, c0, ctx.directions, outputs, kept, *given)
-        return by_x, *rest, None
+        back, args = torch.ops.mlc_torch, (x, memory, h0, c0, ctx.directions, outputs, kept, *given)
+        if ctx.needs_input_grad[1]:
+            by_x, by_h, by_c, by_memory = back.lstm_cudnn_backward(*args)
+        else:
+            (by_x, by_h, by_c), by_memory = back.lstm_cudnn_backward_frozen(*args), None
+        return by_x, by_memory, by_h, by_c, None

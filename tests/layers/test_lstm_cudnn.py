@@ -46,10 +46,10 @@ class Library:
         batch_first, dropout, keeps, both, sizes, states, kept, mask,
     ):  # fmt: skip
         assert (stride, mode, hidden, projected, sizes, states) == (4, 2, h0.shape[2], 0, [], None)
-        assert keeps and not batch_first and not dropout and mask == [True] * 4
+        assert keeps and not batch_first and not dropout and all(mask[:3])
         assert bool((kept == 1).all()), "what was kept is gone"
         kept.numpy()[:] = 0  # as a library does, of which torch does not know that it writes
-        self.asked.append("back")
+        self.asked.append("back" if mask[3] else "back, frozen")
         gradients = [g.double() for g in (by_outputs, by_h, by_c)]
 
         def found():
@@ -59,6 +59,8 @@ class Library:
 
         with ThreadPoolExecutor(1) as other:  # where no recorder has switched autograd off
             of_x, of_h, of_c, *of_weights = other.submit(found).result()
+        if not mask[3]:
+            return of_x, of_h, of_c, [None] * len(weights)
         if self.gives_one_piece:
             whole = torch.zeros_like(memory)
             pieces = lstm_views(whole, x.shape[2], h0.shape, 1 + both)
@@ -167,6 +169,7 @@ def test_frozen_weights_let_gradients_through(needs, library):
         exact = torch_lstm(3, 4, 1, True)
         want = exact(x, (h0.flatten(0, 1), c0.flatten(0, 1)))[0].sum()
         torch.testing.assert_close(*(torch.autograd.grad(y, given)[0] for y in (made, want)), rtol=1e-4, atol=1e-6)
+        assert library.asked == ["keep", "back, frozen"]
 
 
 def test_who_goes_back_twice_finds_the_same(library):
@@ -265,3 +268,15 @@ def test_with_cudnn_s_own_call_or_without_it_trains_as_on_the_cpu(has_it, monkey
     device = unwrap(MLCDevice.gpu())
     for mine, theirs in zip(train(recurrent, 3, device=device), train(recurrent, 3), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)  # cuDNN's products have fewer bits
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("layers", [1, 3])
+def test_cudnn_lets_gradients_through_frozen_weights(layers):
+    module = make(3, 4, layers, True).module.requires_grad_(False).to("cuda")
+    x = torch.from_numpy(values(2, 5, 3)).requires_grad_()
+    (found,) = torch.autograd.grad(module(x.to("cuda"))[0].square().sum(), x)
+    exact = torch_lstm(3, 4, layers, True).double()
+    (want,) = torch.autograd.grad(exact(x.double())[0].square().sum(), x)
+    torch.testing.assert_close(found, want, rtol=1e-2, atol=1e-3)  # cuDNN's products have fewer bits
