@@ -1,7 +1,7 @@
 """Random sequences of calls over one program, held to a model of what each call must answer and to a twin in plain torch.
 
 The model is written from the contract, not from the library: which phase may follow which, what is refused and by which
-name, how often a handler is called. ``tox run -e slow`` runs 2,000 programs, the ordinary run 150.
+name, how often a handler is called. ``tox run -e slow`` runs 2,000 programs, the ordinary run 150; fewer on a GPU.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ from mlc_torch import (
     MLCTrainingGraph,
     last_refusal,
 )
+from mlc_torch.running.completion import wait_for_handlers
+from tests.graph.programs import on
 
 BATCH, INPUTS, HIDDEN, OUTPUTS = 4, 6, 5, 3
 RATE = 0.05
 Run = MLCExecutionOptions
-CPU = MLCDevice.cpu()
 
 
 def memory(array: np.ndarray) -> MLCTensorData:
@@ -125,6 +126,8 @@ SEEDS = st.integers(0, 10_000)
 class Calls(RuleBasedStateMachine):
     """A perceptron that is trained and asked in every style, and a second graph over one of its input tensors."""
 
+    device: MLCDevice
+
     @initialize(seed=SEEDS)
     def make(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -155,7 +158,7 @@ class Calls(RuleBasedStateMachine):
         )
         assert self.training.addInputs({"x": self.x}, lossLabels={"t": self.t})
         assert self.training.addOutputs({"y": self.y})
-        assert self.training.compile(options=[], device=CPU)
+        assert self.training.compile(options=[], device=self.device)
         self.twin = Twin(
             [torch.from_numpy(first), torch.full((HIDDEN,), 0.1), torch.from_numpy(second), torch.full((OUTPUTS,), 0.1)]
         )
@@ -206,6 +209,7 @@ class Calls(RuleBasedStateMachine):
             thread.join()
         else:
             work()
+        assert wait_for_handlers() == []  # on a GPU they, and output buffers, come when it has computed
         ((answer, self.refusal),) = answers
         if style.handler:
             assert len(seen) == 1, "a handler is called once"
@@ -273,6 +277,7 @@ class Calls(RuleBasedStateMachine):
             seen: list = []
             handler = (lambda r, e, s: seen.append((r, e))) if style.handler else None
             answer = self.training.execute(**labels, options=style.options, completionHandler=handler)
+            assert wait_for_handlers() == []
             self.refusal = last_refusal()
             self.expect_refusal(
                 style, answer, seen, "outputsData:batchSize", {"unknown output": "'z'"}.get(spoil, "read-only")
@@ -303,12 +308,14 @@ class Calls(RuleBasedStateMachine):
         given, tensors = {"x": memory(x), "t": memory(t)}, {"x": self.x, "t": self.t}
         if selector:
             assert self.training.bindAndWriteData_forInputs_toDevice_batchSize_synchronous_(
-                given, tensors, CPU, samples, True
+                given, tensors, self.device, samples, True
             )
         elif samples:
-            assert self.training.bindAndWriteData(given, forInputs=tensors, to=CPU, batchSize=samples, synchronous=True)
+            assert self.training.bindAndWriteData(
+                given, forInputs=tensors, to=self.device, batchSize=samples, synchronous=True
+            )
         else:
-            assert self.training.bindAndWriteData(given, forInputs=tensors, to=CPU, synchronous=True)
+            assert self.training.bindAndWriteData(given, forInputs=tensors, to=self.device, synchronous=True)
         for name, new in (("x", x), ("t", t)):
             whole = name == "x" and self.shared is not None  # as weights of a layer it is bound whole
             read = BATCH if whole else count
@@ -387,6 +394,7 @@ class Calls(RuleBasedStateMachine):
             batchSize=BATCH,
             options=[Run.forwardForInference],
         )
+        assert wait_for_handlers() == []
         np.testing.assert_allclose(buffer, self.twin.predict(x).detach().numpy(), rtol=1e-4, atol=1e-5)
         self.twin.phase = "idle"
 
@@ -402,7 +410,7 @@ class Calls(RuleBasedStateMachine):
 
     @rule()
     def compile_again(self) -> None:
-        assert self.training.compile(options=[], device=CPU)
+        assert self.training.compile(options=[], device=self.device)
         self.twin.phase = "idle"
 
     @rule()
@@ -417,7 +425,7 @@ class Calls(RuleBasedStateMachine):
         graph, source = MLCGraph(), MLCTensor(shape=[1, INPUTS])
         result = graph.node(dense(self.x, INPUTS, BATCH), source=source)
         inference = MLCInferenceGraph(graphObjects=[graph])
-        assert inference.addInputs({"s": source}) and inference.compile(options=[], device=CPU)
+        assert inference.addInputs({"s": source}) and inference.compile(options=[], device=self.device)
         self.shared = (inference, result)
         self.bind(seed, 0, False)
 
@@ -447,10 +455,14 @@ def _settings(programs: int) -> settings:
     )
 
 
-def test_sequences_of_calls():
-    run_state_machine_as_test(Calls, settings=_settings(150))
+def on_device(torch_device: torch.device) -> type[Calls]:
+    return type("Calls", (Calls,), {"device": on(torch_device)})
+
+
+def test_sequences_of_calls(torch_device):
+    run_state_machine_as_test(on_device(torch_device), settings=_settings(150 if torch_device.type == "cpu" else 25))
 
 
 @pytest.mark.slow
-def test_many_sequences_of_calls():
-    run_state_machine_as_test(Calls, settings=_settings(2000))
+def test_many_sequences_of_calls(torch_device):
+    run_state_machine_as_test(on_device(torch_device), settings=_settings(2000 if torch_device.type == "cpu" else 300))
