@@ -67,11 +67,15 @@ _CHANNELS = 4
 class Ranks:
     """Who takes part: this process is ``rank`` of ``world``."""
 
-    def __init__(self, seconds: float, device: torch.device, store: Any = None) -> None:
+    def __init__(self, seconds: float, device: torch.device, store: Any = None, outlives_all: bool = False) -> None:
         self.rank, self.world, self.backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
         self._limit = timedelta(seconds=seconds)
-        self._notes = store
+        self._store = store
+        """Where ranks leave words for each other; a program that joins them by itself has its own, and we none."""
+        self._notes = store if outlives_all else None
         """Where a rank that gives up says at what, for those that give up after it."""
+        self._saved = 0
+        """How often a checkpoint was to be written."""
         # Words go between hosts, whatever the tensors do.
         self._words = dist.new_group(timeout=self._limit, backend="gloo")
         world = dist.group.WORLD
@@ -169,6 +173,32 @@ class Ranks:
             refuse_all(f"the ranks compile different graphs: rank 0 has {here!r}, rank {other} has {there!r}")
         return 0 in silent
 
+    def written(self) -> None:
+        """A checkpoint is written, or was to be: rank 0 has done so, the others leave it to that one."""
+        self._saved += 1
+        if self._store is not None and not self.rank:
+            with self.telling():
+                self._store.add(_SAVED, 1)
+
+    def await_written(self) -> None:
+        """Wait until rank 0 has written as many checkpoints as this rank has come to, or the limit is over.
+
+        Whoever loads what all have just saved would find the one before it. (A rank may have asked for one that rank 0 did not
+        want; then the last one is what all load.)
+        """
+        if self._store is None or not self.rank:
+            return
+        until = time.monotonic() + self._limit.total_seconds()
+        self.doing = "load_checkpoint"
+        with self.telling():
+            while self._store.add(_SAVED, 0) < self._saved:
+                if time.monotonic() > until:
+                    log.error(
+                        "rank 0 has written fewer checkpoints than this rank asked for; the last of them is loaded"
+                    )
+                    return
+                time.sleep(0.02)
+
     @contextmanager
     def telling(self) -> Iterator[None]:
         """What torch.distributed raises becomes ``RanksLost``, now and from now on."""
@@ -236,6 +266,7 @@ class _OneVoice(logging.Filter):
 
 
 _WAITED, _ENDED = "waited in", "has ended"
+_SAVED = "checkpoints"
 
 
 def _lost(who: str, error: Exception, others: str = "") -> RanksLost:
@@ -287,9 +318,12 @@ def _join(device: torch.device) -> Ranks:
             at_once = device if backend == "nccl" else None
             dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=limit, device_id=at_once)
             atexit.register(_leave)
+        else:
+            with suppress(AttributeError):  # no promise of torch's
+                store = PrefixStore("mlc_torch", dist.distributed_c10d._get_default_store())
         # Elsewhere than with torchrun the first process keeps it, and whoever outlives that one would find nobody.
         outlives_all = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        return Ranks(seconds, device, store if outlives_all else None)
+        return Ranks(seconds, device, store, outlives_all)
     except RuntimeError as error:
         raise _lost(f"rank {os.environ.get('RANK')} could not join the others", error) from error
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -33,6 +33,9 @@ from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state, held_by, way_back
 
+if TYPE_CHECKING:
+    from mlc_torch.ranks import Ranks
+
 Tensors = dict[str, torch.Tensor]
 
 
@@ -41,12 +44,21 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
 
     These are weights under ``label.role`` names, running statistics, trained inputs, the optimizer's state, time step,
     learning rate and clipping switch, and the random streams of dropout. The file appears whole or not at all.
-    Where several processes share the graph, rank 0 writes it, and a call on another rank does nothing.
+    Where several processes share the graph, rank 0 writes it, and a call on another rank does nothing; a rank that loads
+    afterwards waits until it is written.
     """
     _expect_graph(graph, "save_checkpoint")
-    if graph._device is not None and graph._device.rank:
-        return
-    write_file(Path(path), *graph._lock.holding(_gathered, graph))
+    ranks = _ranks(graph)
+    try:
+        if ranks is None or not ranks.rank:
+            write_file(Path(path), *graph._lock.holding(_gathered, graph))
+    finally:
+        if ranks is not None:
+            ranks.written()
+
+
+def _ranks(graph: MLCGraph) -> Ranks | None:
+    return None if graph._device is None else graph._device._ranks
 
 
 def _gathered(graph: MLCGraph) -> tuple[Tensors, dict[str, Any]]:
@@ -79,6 +91,9 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     _expect_graph(graph, "load_checkpoint")
     if not isinstance(resume, bool):
         raise TypeError(f"load_checkpoint: argument 'resume' expects a bool, got {type(resume).__name__} {resume!r}")
+    ranks = _ranks(graph)
+    if ranks is not None:
+        ranks.await_written()
     graph._lock.holding(_take_up, graph, path, *read_file(Path(path)), resume)
 
 
