@@ -58,6 +58,10 @@ class TorchLayer(MLCLayer):
                 mixes("its module normalizes over samples; use MLCBatchNormalizationLayer")
             if any(result._shape[0] != batch for result in results):
                 mixes("its module gives results without a row for each sample")
+            if batch > 1 and any(a is None and s._shape[0] == batch for a, s in zip(axes, sources, strict=True)):
+                mixes(
+                    "its module reads a tensor of as many rows as there are samples, which no input gives; declare it as an input"
+                )
         return along_first(axes, len(results))
 
     def _check(self, sources):

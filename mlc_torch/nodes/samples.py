@@ -18,6 +18,8 @@ def sample_axes(nodes: Sequence[Node], fed: Mapping[int, Axis]) -> dict[int, Axi
     """
     axes: dict[int, Axis] = dict(fed)
     made_by = producers(nodes)
+    whole: dict[int, Node] = {}
+    """Who reads all of a tensor that no layer makes: it cannot be cut for another one."""
     for node in nodes:
         sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
         known = [axes.get(id(c)) for c in node.reads]
@@ -29,7 +31,15 @@ def sample_axes(nodes: Sequence[Node], fed: Mapping[int, Axis]) -> dict[int, Axi
             refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
         for cell, before, axis in zip(node.reads, known, found.sources, strict=True):
             if axis == before:
+                if axis is None:
+                    whole.setdefault(id(cell), node)
                 continue
+            if id(cell) in whole:
+                refuse(
+                    f"{describe(node.layer, node.reads)}: reads {cell.label!r} with a row for each sample, and "
+                    f"{describe(whole[id(cell)].layer, whole[id(cell)].reads)} reads all of it; the ranks share the batch, and "
+                    "layers that mix samples cannot be shared; give each layer a tensor of its own"
+                )
             if before is not None or id(cell) in made_by:
                 refuse(
                     f"{describe(node.layer, node.reads)}: reads {cell.label!r} with a row for each sample, which no "

@@ -197,3 +197,22 @@ def test_a_computed_tensor_cannot_be_cut():
     assert graph.node(add(), sources=[x, computed]) is not None
     with pytest.raises(mlc.MLCRefusal, match="whose row is whose"):
         sample_axes(graph._all_nodes(), {id(x._cell): 0})
+
+
+def test_what_one_layer_reads_whole_is_not_cut_for_another():
+    graph, x, rows = mlc.MLCGraph(), tensor(B, 4), constant(B, 4)
+    mean = mlc.MLCReductionLayer(reductionType=REDUCTION.mean, dimensions=[0])
+    assert graph.node(add(), sources=[x, graph.node(mean, source=rows)]) is not None
+    assert graph.node(add(), sources=[x, rows]) is not None
+    with pytest.raises(mlc.MLCRefusal, match="reads all of it"):
+        sample_axes(graph._all_nodes(), {id(x._cell): 0})
+
+
+def test_a_module_that_reads_a_constant_with_as_many_rows_as_samples():
+    class Adds(nn.Module):
+        def forward(self, x, y):
+            return x + y
+
+    assert axes_of(TorchLayer(Adds()), [tensor(B, 4), constant(1, 4)], [0, None]) == (0, [0, None])
+    with pytest.raises(mlc.MLCRefusal, match="declare it as an input"):
+        axes_of(TorchLayer(Adds()), [tensor(B, 4), constant(B, 4)], [0, None])
