@@ -160,11 +160,14 @@ class Exchange:
         message.table.zero_()
         own = message.table[self.ranks.rank]
         if message.table.is_cpu:
-            own.numpy()[:] = (*self._row, *(float(value) * float(weight) for value, weight in self._of_losses))
+            # What counts for nothing is left out: of an infinite loss the product would be no number.
+            parts = [float(value) * float(weight) if weight else 0.0 for value, weight in self._of_losses]
+            own.numpy()[:] = (*self._row, *parts)
             return
         own[:FIELDS].copy_(self._rows[self._row])
         for number, (value, weight) in enumerate(self._of_losses, FIELDS):
-            torch.mul(value.reshape(()), weight, out=own[number])
+            if isinstance(weight, torch.Tensor) or weight:
+                torch.mul(value.reshape(()), weight, out=own[number])
 
     def _send_asked(self, message: Message, wanted: Values) -> None:
         message.table.zero_()

@@ -56,9 +56,10 @@ class OwnPart:
         return self._shared.batch
 
     def looked_at(self, feeds: Tensors) -> tuple[float, float]:
-        """Stand for what a call is given, and for the weights, where all ranks have the same."""
+        """Stand for what a call is given, and for weights and constants, where all ranks have the same."""
         given = () if self._shared.is_own else [f for f, own in zip(feeds, self._shared.given, strict=True) if own]
-        return _number(given), _number([t.cell.value for t in self._plan.trained if t.cell.value is not None])
+        cells = [*(t.cell for t in self._plan.trained), *self._plan.constants]
+        return _number(given), _number([c.value for c in cells if c.value is not None])
 
     # Weights at the roots
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -59,6 +61,8 @@ class SharedSession(Session):
         if (plan.buffers or self._noises) and not (alone and shared.ranks.is_recordable):
             self._undo = Undo(plan)  # on a GPU too: ranks that go on with different statistics are no longer one
         self._shares: dict[int, Share] = {}
+        self._settings: tuple[Any, ...] | None = None
+        """The optimizer's, of which is known that all ranks have the same."""
         self._calls = 0
         self._parts = [s for s in plan.injected if s in self._losses and self.shared.axes[s] == PART]
         self._own = OwnPart(plan, self.shared, losses, given)
@@ -76,6 +80,7 @@ class SharedSession(Session):
 
     def lines(self) -> list[str]:
         """Plan and optimizer in words that must be the same on every rank when they compile."""
+        self._settings = None if self.updater is None else self.updater.optimizer._configuration()
         return [*plan_lines(self.plan, self.shared, self._losses, self.updater), *rule_lines(self.updater)]
 
     def start_alike(self) -> None:
@@ -231,10 +236,17 @@ class SharedSession(Session):
             return  # a forward pass is being recorded
         by_slot = dict(zip(self.plan.readable, values, strict=True))
         parts = [(by_slot[s].reshape(()), self._own.weight(s, share)) for s in self._parts]
-        rule = (0.0, 0)
-        if self.updater is not None:
-            rule = sum(self.updater.optimizer._scalars(self.updater.step).values()), self.updater.step
-        self.exchange.begin(share, rule, [by_slot[s] for s in self.exchange.outputs], parts)
+        self.exchange.begin(share, self._rule(), [by_slot[s] for s in self.exchange.outputs], parts)
+
+    def _rule(self) -> tuple[float, int]:
+        """A number that stands for the optimizer's settings as they are now, and the step."""
+        if self.updater is None:
+            return 0.0, 0
+        rule, step = self.updater.optimizer, self.updater.step
+        numbers, settings = rule._scalars(step), rule._configuration()
+        if settings == self._settings:
+            return sum(numbers.values()), step
+        return float(zlib.crc32(repr((settings, numbers)).encode()) >> 8), step  # what a float32 holds
 
     def stand_in(self, call: Call) -> bool:
         """This rank failed in a call that all make: take part in the rest of it, so that nobody waits, and say so.

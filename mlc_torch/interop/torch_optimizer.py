@@ -86,7 +86,9 @@ class TorchOptimizer(MLCOptimizer):
         return {}
 
     def _configuration(self):
-        return (id(self),)
+        """In words that say the same in another process."""
+        groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
+        return type(self._optimizer).__name__, repr(groups), self._appliesGradientClipping
 
     def _update(
         self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any], cut: Any = None

@@ -172,7 +172,8 @@ def together(work: Work) -> Work:
 _UNLIKE = {
     DATA: "the ranks were given different data, and each trains on its rows of it; give every rank the same whole batch "
     "(shuffled with the same seed), or each its own samples with device.feeds_own_share",
-    WEIGHTS: "the ranks hold different weights; load a checkpoint, and write weights, on every rank alike",
+    WEIGHTS: "the ranks hold different weights or constants; load a checkpoint, and write weights, on every rank alike, and give "
+    "constants the same numbers everywhere",
 }
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import io
+import os
+import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import nets
 import numpy as np
+import torch
 from checking import RANK, check, run_all
-from comparing import ALONE, MANY, STEPS, assert_alike, assert_close, both, compare, flat, many_devices
+from comparing import ALONE, MANY, ON_GPU, STEPS, assert_alike, assert_close, both, compare, flat, many_devices
 
 import mlc_torch as mlc
 from mlc_torch import ranks, unwrap
 from mlc_torch.__main__ import main as command
+from mlc_torch.interop import TorchOptimizer, load_checkpoint, save_checkpoint
 
 COMPILE = mlc.MLCGraphCompilationOptions
 SYNCHRONOUS = [mlc.MLCExecutionOptions.synchronous]
@@ -351,6 +356,67 @@ def everything_begins_as_on_the_first():
     assert net.trained[-2].synchronizeOptimizerData()
     states = ranks.joined().told([a.tobytes() for a in state])
     assert states[0] == states[1] and not (state[0] == np.float32(0.1)).any()
+
+
+@check
+def what_all_save_all_load():
+    """Rank 0 writes it, and takes its time: a rank that loads it does not find the one before."""
+    many = nets.Net(6)
+    many.classes(4)
+    many.dense(many.tanh(many.dense(many.input(600), 600, 2000)), 2000, 4)
+    many.compile(MANY, nets.loss(), nets.sgd())
+    batches = many.batches(4)
+    path = Path(os.environ["CHECKS"]) / "saved.safetensors"
+    for n in range(4):
+        assert many.step(batches[n % 4])[0]
+        save_checkpoint(many.training, path)
+        load_checkpoint(many.training, path)
+        assert_alike(many)
+
+
+@check
+def an_optimizer_of_torch():
+    def make(device):
+        net = nets.Net(6)
+        net.classes(4)
+        net.dense(net.tanh(net.dense(net.input(6), 6, 8)), 8, 4)
+        parameters = net.graph.to_module().parameters()
+        return net.compile(device, nets.loss(), TorchOptimizer(torch.optim.SGD(parameters, lr=0.1, momentum=0.9)))
+
+    many = compare(make)
+    group = many.training.optimizer.optimizer.param_groups[0]
+    batch = many.batches(1)[0]
+    group["lr"] = 0.1 + 0.1 * RANK
+    assert not many.step(batch)[0] and "optimizers with different settings" in str(mlc.last_refusal())
+    group["lr"] = 0.05
+    assert many.step(batch)[0], mlc.last_refusal()
+    assert_alike(many)
+
+
+@check
+def constants_that_differ_are_told():
+    """Drawn by each rank for itself."""
+    net = nets.Net(6)
+    net.targets(3)
+    net.plus(net.dense(net.input(6), 6, 3), net.constant(np.full((1, 3), RANK, np.float32)))
+    net.compile(MANY, nets.loss(mlc.MLCLossType.meanSquaredError), nets.sgd())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for arrays in net.batches(2):  # a call tells what the one before it showed
+            assert net.step(arrays)[0], mlc.last_refusal()
+    assert any("different weights or constants" in str(w.message) for w in told) is (RANK == 0 and not ON_GPU)
+
+
+@check
+def an_infinite_loss_stays_one():
+    """With one sample the other rank has none, and counts for nothing."""
+    net = nets.Net(6)
+    net.targets(3)
+    net.dense(net.input(6), 6, 3)
+    net.compile(MANY, nets.loss(mlc.MLCLossType.meanSquaredError), nets.sgd())
+    arrays = net.batches(1)[0] | {"t": np.full((6, 3), 1e30, np.float32)}
+    answer, value, _ = net.step(arrays, 1)
+    assert answer and np.isposinf(value).all(), value
 
 
 @check
