@@ -21,6 +21,9 @@ from mlc_torch.torch_private import backward, wake_autograd
 MARK = "mlc::"
 """Before a layer's label in the names that a profile shows."""
 
+WHERE = "in layer"
+"""How the note begins that says where a module raised something."""
+
 Call = Callable[[Step, list[torch.Tensor]], Any]
 
 
@@ -52,11 +55,16 @@ def run_forward(
             sources[position] = sources[position].clamp(0, limit - 1)
         if watched and not watched.isdisjoint(step.sources) and any(map(_may_write, step.module.modules())):
             sources = [s.clone() for s in sources]  # what is written to afterwards has no gradient of its own
-        if before is not None:
-            with before(step):
+        try:
+            if before is not None:
+                with before(step):
+                    made = call(step, sources)
+            else:
                 made = call(step, sources)
-        else:
-            made = call(step, sources)
+        except Exception as error:
+            shapes = " and ".join(str(list(s.shape)) for s in sources)
+            error.add_note(f"{WHERE} {step.label!r} over sources of shapes {shapes}")
+            raise
         if len(step.results) == 1:
             env[step.results[0]] = made[0] if isinstance(made, (tuple, list)) else made
         else:

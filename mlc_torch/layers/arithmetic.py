@@ -9,7 +9,7 @@ from torch import nn
 
 from mlc_torch.enums import MLCArithmeticOperation
 from mlc_torch.layers.base import FLOATS, INDICES, MLCLayer, broadcast, described, exactly, of_type, same_type
-from mlc_torch.layers.sharing import aligned
+from mlc_torch.layers.sharing import aligned, first_unless_spread
 from mlc_torch.spelling import declare, prop
 
 Op = MLCArithmeticOperation
@@ -135,6 +135,9 @@ class MLCArithmeticLayer(MLCLayer):
 
     def _check(self, sources):
         exactly(sources, self._takes)
+
+    def _batch_axis(self, position, sources):
+        return first_unless_spread(position, sources)
 
     def _samples(self, axes, sources, results):
         return aligned(axes, sources, len(results[0]._shape))

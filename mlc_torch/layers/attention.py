@@ -195,9 +195,9 @@ class MLCMultiheadAttentionLayer(MLCLayer):
                     f"got {mask.shape}"
                 )
 
-    def _batch_axis(self, position):
-        """Masks are narrowed by the module, to the batch that the query has."""
-        return 0 if position < 3 else None
+    def _batch_axis(self, position, sources):
+        """A mask for each head is narrowed by the module, to the batch that the query has."""
+        return 0 if position < 3 or len(sources[position]._shape) == 2 else None
 
     def _check(self, sources):
         same_type_as_source(self, sources[0])

@@ -116,7 +116,7 @@ class MLCLayer(MLCObject):
     def _check(self, sources: list[MLCTensorDescriptor]) -> None:
         """Refuse what the framework accepts in a node and refuses at compile."""
 
-    def _batch_axis(self, position: int) -> int | None:
+    def _batch_axis(self, position: int, sources: list[MLCTensorDescriptor]) -> Axis:
         """The dimension of a source that counts samples, or ``None`` where the module takes the source whole."""
         return 0
 

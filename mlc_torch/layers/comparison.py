@@ -9,7 +9,7 @@ from torch import nn
 
 from mlc_torch.enums import MLCComparisonOperation, MLCDataType
 from mlc_torch.layers.base import BOOLEAN, MLCLayer, broadcast, described, exactly, of_type, same_type
-from mlc_torch.layers.sharing import aligned
+from mlc_torch.layers.sharing import aligned, first_unless_spread
 from mlc_torch.spelling import declare, prop
 
 Op = MLCComparisonOperation
@@ -85,6 +85,9 @@ class MLCComparisonLayer(MLCLayer):
         for source in exactly(sources, self._takes):
             if self._operation.name.startswith("logical"):
                 of_type(source, BOOLEAN, f"a source of {self._operation.name}")
+
+    def _batch_axis(self, position, sources):
+        return first_unless_spread(position, sources)
 
     def _samples(self, axes, sources, results):
         return aligned(axes, sources, len(results[0]._shape))

@@ -64,6 +64,9 @@ class MLCGatherLayer(MLCLayer):
     def _index_limit(self, position, sources):
         return sources[0]._shape[self._dimension] if position == 1 else None
 
+    def _batch_axis(self, position, sources):
+        return _unless_along_samples(position, sources, self._dimension)
+
     def _samples(self, axes, sources, results):
         return _by_rows(axes, sources, self._dimension, sources[0])
 
@@ -134,6 +137,9 @@ class MLCScatterLayer(MLCLayer):
     def _index_limit(self, position, sources):
         return sources[2]._shape[self._dimension] if position == 1 else None
 
+    def _batch_axis(self, position, sources):
+        return _unless_along_samples(position, sources, self._dimension)
+
     def _samples(self, axes, sources, results):
         return _by_rows(axes, sources, self._dimension, sources[2])
 
@@ -147,6 +153,12 @@ def _for_each_element(indices: MLCTensorDescriptor, source: MLCTensorDescriptor)
     if len(indices._shape) not in (1, len(source._shape)):
         refuse(f"indices must have one dimension or the {len(source._shape)} of {source.shape}, got {indices.shape}")
     return len(indices._shape) == len(source._shape)
+
+
+def _unless_along_samples(position: int, sources: list[MLCTensorDescriptor], dimension: int) -> Axis:
+    """Indices of slices along another dimension than that of the samples are the same for all of these."""
+    is_for_all = position == 1 and len(sources[1]._shape) == 1 < len(sources[0]._shape) and dimension
+    return None if is_for_all else 0
 
 
 def _by_rows(

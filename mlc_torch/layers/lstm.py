@@ -25,6 +25,7 @@ from mlc_torch.layers.sharing import Samples, mixes
 from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
+from mlc_torch.tensor import MLCTensorDescriptor
 
 States = list[torch.Tensor]
 """One for each layer and direction: layer 0 forward, layer 0 backward, layer 1 forward and so on."""
@@ -47,6 +48,11 @@ def _input_width(descriptor: MLCLSTMDescriptor, layer: int) -> int:
 def _split(rest: Sequence[Source]) -> tuple[Sequence[Source], Source | None]:
     """The sources after the input: none or both initial states, and the sequence lengths if their number is odd."""
     return rest[: len(rest) // 2 * 2], rest[-1] if len(rest) % 2 else None
+
+
+def _longest(lengths: MLCTensorDescriptor) -> int:
+    """The dimension of the sequence lengths that they lie along."""
+    return lengths._shape.index(max(lengths._shape))
 
 
 def _apart(state: torch.Tensor) -> States:
@@ -260,11 +266,11 @@ class MLCLSTMLayer(MLCLayer):
     def _layout(self, shape):
         return layout_of(shape, self._descriptor.inputSize, self._descriptor.batchFirst)
 
-    def _batch_axis(self, position):
+    def _batch_axis(self, position, sources):
         """States are narrowed by the module, to the batch that the input has."""
         if position == 0:
             return 0 if self._descriptor.batchFirst else 1
-        return None
+        return _longest(sources[position]) if self._index_limit(position, sources) is not None else None
 
     def _index_limit(self, position, sources):
         """The lengths, where there are any, count from 0 to all steps."""
@@ -285,7 +291,7 @@ class MLCLSTMLayer(MLCLayer):
         states, lengths = _split(sources[1:])
         found = [batch, *(2 for _ in states)]
         if lengths is not None:
-            found.append(lengths._shape.index(max(lengths._shape)))
+            found.append(_longest(lengths))
         return Samples(found, [batch, 2, 2][: len(results)])
 
     def _build(self):

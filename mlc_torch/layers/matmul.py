@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.base import FLOATS, MLCLayer, broadcast, described, exactly, of_type, same_type
-from mlc_torch.layers.sharing import Samples, aligned, mixes
+from mlc_torch.layers.sharing import Samples, aligned, first_unless_spread, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -53,6 +53,14 @@ class MLCMatMulLayer(MLCLayer):
             )
         stack = broadcast(tuple(stack_x), tuple(stack_y))
         return [described((*stack, rows, columns), type_)]
+
+    def _batch_axis(self, position, sources):
+        """Matrices of a stack, or the rows of X; those of Y are added up, unless X's are, too, or Y is turned."""
+        if any(len(s._shape) > 2 for s in sources):
+            return first_unless_spread(position, sources)
+        d = self._descriptor
+        is_counted = (d.transposesX or d.transposesY) if position else not (d.transposesX and d.transposesY)
+        return 0 if is_counted else None
 
     def _samples(self, axes, sources, results):
         """Samples are matrices of a stack, or the rows of X, or the columns of Y."""

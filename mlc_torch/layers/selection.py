@@ -7,7 +7,7 @@ from torch import nn
 
 from mlc_torch.enums import MLCDataType
 from mlc_torch.layers.base import BOOLEAN, MLCLayer, broadcast, described, exactly, of_type, same_type
-from mlc_torch.layers.sharing import aligned
+from mlc_torch.layers.sharing import aligned, first_unless_spread
 from mlc_torch.spelling import declare
 
 
@@ -36,6 +36,9 @@ class MLCSelectionLayer(MLCLayer):
         condition, x, y = exactly(sources, 3)
         of_type(condition, BOOLEAN, "the condition (the first source)")
         return [described(broadcast(*(s._shape for s in sources)), same_type((x, y)))]
+
+    def _batch_axis(self, position, sources):
+        return first_unless_spread(position, sources)
 
     def _samples(self, axes, sources, results):
         return aligned(axes, sources, len(results[0]._shape))

@@ -103,6 +103,14 @@ def kept(axes: Sequence[Axis], results: int, unlike: Sequence[int], what: str) -
     return Samples(axes, [axis] * results)
 
 
+def first_unless_spread(position: int, sources: Sequence[MLCTensorDescriptor]) -> Axis:
+    """Of sources that broadcast to one result: the first dimension, where that is the result's first, too."""
+    rank = max(len(s._shape) for s in sources)
+    rows = max(s._shape[0] for s in sources if len(s._shape) == rank)
+    shape = sources[position]._shape
+    return 0 if len(shape) == rank and shape[0] == rows else None
+
+
 def aligned(axes: Sequence[Axis], sources: Sequence[MLCTensorDescriptor], rank: int) -> Samples:
     """Sources that broadcast to one result of ``rank`` dimensions: samples lie along one of them."""
     from_end = {axis - len(s._shape) for axis, s in zip(axes, sources, strict=True) if axis is not None}

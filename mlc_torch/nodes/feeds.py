@@ -130,8 +130,9 @@ def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
     """The dimension that counts samples, for each tensor that a node reads."""
     axes: dict[int, int | None] = {}
     for node in nodes:
+        sources = [c.descriptor for c in node.reads]
         for position, cell in enumerate(node.reads):
-            axes.setdefault(id(cell), node.layer._batch_axis(position))
+            axes.setdefault(id(cell), node.layer._batch_axis(position, sources))
     return axes
 
 
@@ -142,18 +143,23 @@ def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) 
 
 
 def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> int:
-    """How many samples the inputs hold: what one of them shares with the labels, else the first one that counts any.
+    """How many samples the inputs hold: what one of them shares with the labels, else with a result that no layer reads, else
+    what the first one has that counts any.
 
-    An initial state or a dictionary among the inputs counts layers or rows, not samples. 0: there are no inputs.
+    An initial state or a dictionary among the inputs counts layers or rows, not samples; an input that no layer reads counts
+    where no other does. 0: there are no inputs.
     """
     axes = batch_axes(nodes)
+    cells = [c for c in inputs.values() if id(c) in axes] or [*inputs.values()]
     sizes = []
-    for cell in inputs.values():
+    for cell in cells:
         axis = axes.get(id(cell), 0)
         if axis is not None and axis < len(cell.shape):
             sizes.append(cell.shape[axis])
     labelled = {cell.shape[0] for cell in labels.values()}
-    return next((n for n in sizes if n in labelled), sizes[0] if sizes else 0)
+    made = {cell.shape[0] for node in nodes for cell in node.results if id(cell) not in axes}
+    known = [n for n in sizes if n in labelled] or [n for n in sizes if n in made] or sizes
+    return known[0] if known else 0
 
 
 def check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:

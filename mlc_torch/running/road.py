@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.engine.plain import WHERE
 from mlc_torch.engine.session import Session
 from mlc_torch.graph.locks import Lock, Locks
 from mlc_torch.graph.surroundings import undisturbed
@@ -182,7 +183,9 @@ def fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
     elif lacks_memory(error):
         why, cause = MLCRefusal(no_memory(error)), error
     elif is_torch_s(error):
-        why, cause = MLCRefusal(f"torch cannot compute this: {str(error).partition(chr(10))[0]}"), error
+        where = [f", {n}" for n in getattr(error, "__notes__", ()) if n.startswith(WHERE)]
+        why = MLCRefusal(f"torch cannot compute this{''.join(where[:1])}: {str(error).partition(chr(10))[0]}")
+        cause = error
     else:
         raise error
     if not why.member:
