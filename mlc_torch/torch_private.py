@@ -62,6 +62,21 @@ def written_out() -> Iterator[None]:
 _note_write = getattr(torch._C, "_increment_version", torch.autograd.graph.increment_version)
 
 
+Call = Callable[[], Any]
+
+
+def at_once(calls: Sequence[Call]) -> None:
+    """Make these calls one behind the other from C: where all of them are written in C, no Ctrl-C comes between them."""
+    deque(map(call, calls), 0)
+
+
+def _made(calls: list[Call], into: list[Call] | None) -> None:
+    if into is None:
+        at_once(calls)
+    else:
+        into += calls
+
+
 def fused_adam_(
     params: Tensors,
     grads: Tensors,
@@ -75,11 +90,12 @@ def fused_adam_(
     eps: float,
     weight_decay: float,
     decay: float | torch.Tensor | None = None,
+    into: list[Call] | None = None,
 ) -> None:
     """One Adam step without bias correction, in place: the fused kernel, told that infinitely many steps were made.
 
     m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·m/(√v + ε), with √max v where ``maxima`` are given; before that
-    ``decay`` multiplies w (and then there is no ``weight_decay``).
+    ``decay`` multiplies w (and then there is no ``weight_decay``). Given ``into``, it is left there as what is to be called.
     """
     fusable = available["fused_adam"] and _fusable(params)
     step = torch._fused_adam_ if fusable else None
@@ -104,7 +120,7 @@ def fused_adam_(
             amsgrad=bool(maxima),
             maximize=False,
         )
-        deque(map(call, (kernel, partial(_note_write, params[:1]))), 0)
+        _made([kernel, partial(_note_write, params[:1])], into)
         return
     if weight_decay:
         grads = foreach("add", grads, params, alpha=weight_decay)
@@ -115,7 +131,7 @@ def fused_adam_(
     roots = foreach("add", foreach("sqrt", largest or square), eps)
     shrunk = params if decay is None else foreach("mul", params, decay)
     moved = foreach("sub", shrunk, foreach("div", foreach("mul", average, lr), roots))
-    copy_all([*averages, *squares, *maxima, *params], [*average, *square, *largest, *moved])
+    _made([partial(copy_all, [*averages, *squares, *maxima, *params], [*average, *square, *largest, *moved])], into)
 
 
 # So many steps that the kernel corrects no bias: ML Compute puts the correction into the rate, ε outside of it.
@@ -137,8 +153,12 @@ def fused_sgd_(
     dampening: float,
     nesterov: bool,
     weight_decay: float,
+    into: list[Call] | None = None,
 ) -> None:
-    """One step of gradient descent in place: m = μ·m + (1-d)·g; w -= lr·m, or lr·(g + μ·m) with Nesterov."""
+    """One step of gradient descent in place: m = μ·m + (1-d)·g; w -= lr·m, or lr·(g + μ·m) with Nesterov.
+
+    Given ``into``, it is left there as what is to be called.
+    """
     if available["fused_sgd"] and _fusable(params):
         kernel = partial(
             torch._fused_sgd_,
@@ -153,7 +173,7 @@ def fused_sgd_(
             maximize=False,
             is_first_step=False,
         )
-        deque(map(call, (kernel, partial(_note_write, params[:1]))), 0)
+        _made([kernel, partial(_note_write, params[:1])], into)
         return
     if weight_decay:
         grads = foreach("add", grads, params, alpha=weight_decay)
@@ -162,7 +182,8 @@ def fused_sgd_(
         momentums = foreach("add", foreach("mul", momenta, momentum), grads, alpha=1 - dampening)
         grads = foreach("add", grads, momentums, alpha=momentum) if nesterov else momentums
     # All into place by one operation: whatever stops this, nothing is half updated.
-    copy_all([*momenta, *params], [*momentums, *foreach("sub", params, foreach("mul", grads, lr))])
+    moved = foreach("sub", params, foreach("mul", grads, lr))
+    _made([partial(copy_all, [*momenta, *params], [*momentums, *moved])], into)
 
 
 def copy_all(targets: Tensors, sources: Tensors) -> None:

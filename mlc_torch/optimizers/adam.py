@@ -7,7 +7,7 @@ from typing import Any
 
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors, fused_adam_
+from mlc_torch.torch_private import Call, Tensors, fused_adam_
 
 _BETAS = "beta1: Float, beta2: Float, epsilon: Float"
 
@@ -49,7 +49,14 @@ class _Adam(MLCOptimizer):
     def _step_taken(self, following: int) -> None:
         self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
 
-    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _apply(
+        self,
+        params: Tensors,
+        grads: Tensors,
+        states: list[Tensors],
+        numbers: dict[str, Any],
+        into: list[Call] | None = None,
+    ) -> None:
         fused_adam_(
             params,
             grads,
@@ -62,6 +69,7 @@ class _Adam(MLCOptimizer):
             eps=self._epsilon,
             weight_decay=0.0 if self._decouples_decay or not self._regularizationScale else self._weight_decay,
             decay=numbers.get("decay"),
+            into=into,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -9,9 +10,10 @@ import torch
 from mlc_torch.descriptors.base import zero_of
 from mlc_torch.descriptors.optimizer import warn_unless_finite
 from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
+from mlc_torch.optimizers.chunks import are_many, chunk_size, chunks
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, prop
-from mlc_torch.torch_private import Tensors, foreach
+from mlc_torch.torch_private import Call, Tensors, at_once, foreach
 
 DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
 """How every initializer begins."""
@@ -44,6 +46,8 @@ class MLCOptimizer(MLCObject):
 
     _replayable: ClassVar[bool] = True
     """Whether an update is the same work each time, so that a device may record and replay it."""
+    _makes_much: ClassVar[bool] = False
+    """Whether it makes as many numbers again on the way to new weights."""
     _decouples_decay: ClassVar[bool] = False
     """Whether L2 regularization shrinks the weights directly instead of joining the gradient."""
 
@@ -67,8 +71,18 @@ class MLCOptimizer(MLCObject):
         """The numbers of this step that change from step to step or may be set by the user."""
         return {"lr": self._learningRate}
 
-    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
-        """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device."""
+    def _apply(
+        self,
+        params: Tensors,
+        grads: Tensors,
+        states: list[Tensors],
+        numbers: dict[str, Any],
+        into: list[Call] | None = None,
+    ) -> None:
+        """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device.
+
+        Given ``into``, it is left there as what is to be called.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
     def _next_step(self) -> int:
@@ -91,11 +105,59 @@ class MLCOptimizer(MLCObject):
 
         Clipping looks at whole gradients; the rest is done element by element, in pieces where ``cut`` makes them.
         """
-        if self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale:
+        prepares = self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale
+        if cut is None and (prepares or self._makes_much) and are_many(params, grads, *states):
+            self._update_in_chunks(params, grads, states, numbers)
+            return
+        if prepares:
             grads = self._prepared(params, grads)
         if cut is not None:
             params, grads, *states = cut(params, grads, *states)
         self._apply(params, grads, states, numbers)
+
+    def _update_in_chunks(
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]
+    ) -> None:
+        """The same; all of it is made ready, and then done at once."""
+        size = chunk_size()
+        calls: list[Call] = []
+        adds_signs = self._regularizationType is MLCRegularizationType.l1
+        spare = [torch.empty(size) for _ in range(3 if self._makes_much else 1 + adds_signs)]
+        scales = self._scales(grads) if self._clips_by_norm else [None] * len(grads)
+        for scale, *whole in zip(scales, params, grads, *states, strict=True):
+            for p, g, *own in chunks(whole, size):
+                memory = spare if len(p) == size else [t[: len(p)] for t in spare]
+                g = self._prepare_chunk(calls, p, g, scale, memory)
+                self._apply_chunk(calls, p, g, own, numbers, memory)
+        at_once(calls)
+
+    def _prepare_chunk(
+        self, calls: list[Call], param: torch.Tensor, grad: torch.Tensor, scale: Any, memory: Tensors
+    ) -> torch.Tensor:
+        """As ``_prepared``, of a chunk: into the first piece of ``memory``, if there is anything to do."""
+        made = memory[0]
+        if scale is not None:
+            calls.append(partial(torch.mul, grad, scale, out=made))
+            grad = made
+        elif self._appliesGradientClipping:
+            calls.append(partial(torch.clamp, grad, self._gradientClipMin, self._gradientClipMax, out=made))
+            grad = made
+        if self._gradientRescale != 1:
+            calls.append(partial(torch.mul, grad, self._gradientRescale, out=made))
+            grad = made
+        if self._regularizationType is MLCRegularizationType.l1 and self._regularizationScale:
+            signs = memory[1]
+            calls.append(partial(torch.sign, param, out=signs))
+            calls.append(partial(torch.Tensor.mul_, signs, self._regularizationScale))
+            calls.append(partial(torch.add, grad, signs, out=made))
+            grad = made
+        return grad
+
+    def _apply_chunk(
+        self, calls: list[Call], param: torch.Tensor, grad: torch.Tensor, states: Tensors, numbers: Any, memory: Tensors
+    ) -> None:
+        """What ``_apply`` does, of a chunk. All but the first piece of ``memory`` is free."""
+        self._apply([param], [grad], [[s] for s in states], numbers, into=calls)
 
     def _before_update(self, params: Tensors) -> Any:
         """How often the first parameter has been written to."""
@@ -124,14 +186,24 @@ class MLCOptimizer(MLCObject):
     def _clipped(self, grads: Tensors) -> Tensors:
         if self._gradientClippingType is MLCGradientClippingType.byValue:
             return foreach("clamp_max", foreach("clamp_min", grads, self._gradientClipMin), self._gradientClipMax)
+        scales = self._scales(grads)
+        if self._gradientClippingType is MLCGradientClippingType.byNorm:
+            return foreach("mul", grads, [s.expand_as(g) for s, g in zip(scales, grads, strict=True)])
+        return foreach("mul", grads, scales[0])
+
+    @property
+    def _clips_by_norm(self) -> bool:
+        return self._appliesGradientClipping and self._gradientClippingType is not MLCGradientClippingType.byValue
+
+    def _scales(self, grads: Tensors) -> list[Any]:
+        """What each gradient is multiplied by when it is clipped by a norm."""
+        if self._gradientClippingType is not MLCGradientClippingType.byNorm and self._customGlobalNorm:
+            return [min(1.0, self._maximumClippingNorm / self._customGlobalNorm)] * len(grads)
         norms = foreach("norm", grads)
         if self._gradientClippingType is MLCGradientClippingType.byNorm:
-            scales = [(self._maximumClippingNorm / norm).clamp(max=1) for norm in norms]
-            return foreach("mul", grads, [s.expand_as(g) for s, g in zip(scales, grads, strict=True)])
-        if self._customGlobalNorm:
-            return foreach("mul", grads, min(1.0, self._maximumClippingNorm / self._customGlobalNorm))
+            return [(self._maximumClippingNorm / norm).clamp(max=1) for norm in norms]
         total = torch.linalg.vector_norm(torch.stack(norms))
-        return foreach("mul", grads, (self._maximumClippingNorm / total).clamp(max=1))
+        return [(self._maximumClippingNorm / total).clamp(max=1)] * len(grads)
 
 
 def fraction(who: str, value: float) -> float:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
+
+import torch
 
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors, copy_all, foreach, fused_adam_
+from mlc_torch.torch_private import Call, Tensors, copy_all, foreach, fused_adam_
+
+In = torch.Tensor
+"""What works in place."""
 
 
 class MLCRMSPropOptimizer(MLCOptimizer):
@@ -14,6 +20,8 @@ class MLCRMSPropOptimizer(MLCOptimizer):
 
     n = α·n + (1-α)·g²; centered: a = α·a + (1-α)·g, n̂ = n - a²; Δ = μ·Δ - lr·g/(√n̂ + ε); w += Δ.
     """
+
+    _makes_much = True
 
     momentumScale = prop("Float", "How much of the last step joins the next.")
     alpha = prop("Float", "How much of the old mean of the squared gradients an update keeps.")
@@ -38,24 +46,17 @@ class MLCRMSPropOptimizer(MLCOptimizer):
     def _state_names(self) -> list[str]:
         return ["square", *(["average"] if self._isCentered else []), *(["step"] if self._momentumScale else [])]
 
-    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _apply(
+        self,
+        params: Tensors,
+        grads: Tensors,
+        states: list[Tensors],
+        numbers: dict[str, Any],
+        into: list[Call] | None = None,
+    ) -> None:
         alpha, lr, decay = self._alpha, numbers["lr"], self._weight_decay
-        if not self._isCentered and not self._momentumScale:
-            # Adam's step, with a mean of the gradients that is the gradient itself: what its memory holds before has no
-            # weight, as long as it is finite where the gradient is.
-            means = foreach("mul", grads, 0.0)
-            fused_adam_(
-                params,
-                grads,
-                means,
-                states[0],
-                [],
-                lr=lr,
-                beta1=0.0,
-                beta2=alpha,
-                eps=self._epsilon,
-                weight_decay=decay,
-            )
+        if self._is_plain:
+            self._apply_plain(params, grads, foreach("mul", grads, 0.0), states, lr, into)
             return
         if decay:
             grads = foreach("add", grads, params, alpha=decay)
@@ -74,3 +75,48 @@ class MLCRMSPropOptimizer(MLCOptimizer):
             made.append(foreach("neg", steps))
         made.append(foreach("sub", params, steps))
         copy_all([t for kind in (*states, params) for t in kind], [t for kind in made for t in kind])
+
+    @property
+    def _is_plain(self) -> bool:
+        return not self._isCentered and not self._momentumScale
+
+    def _apply_plain(
+        self, params: Tensors, grads: Tensors, means: Tensors, states: list[Tensors], lr: Any, into: list[Call] | None
+    ) -> None:
+        """Adam's step, with a mean of the gradients that is the gradient itself: what its memory holds before has no weight, as
+        long as it is finite where the gradient is."""
+        how = {"beta1": 0.0, "beta2": self._alpha, "eps": self._epsilon, "weight_decay": self._weight_decay}
+        fused_adam_(params, grads, means, states[0], [], lr=lr, into=into, **how)
+
+    def _apply_chunk(
+        self, calls: list[Call], param: torch.Tensor, grad: torch.Tensor, states: Tensors, numbers: Any, memory: Tensors
+    ) -> None:
+        alpha, lr, (_, added, work) = self._alpha, numbers["lr"], memory
+        if self._is_plain:
+            calls.append(partial(torch.mul, grad, 0.0, out=work))
+            self._apply_plain([param], [grad], [work], [[s] for s in states], lr, calls)
+            return
+        if self._weight_decay:
+            calls.append(partial(torch.add, grad, param, alpha=self._weight_decay, out=added))
+            grad = added
+        square = states[0]
+        calls += [partial(In.mul_, square, alpha), partial(In.addcmul_, square, grad, grad, value=1 - alpha)]
+        if self._isCentered:
+            average = states[1]
+            calls += [
+                partial(In.lerp_, average, grad, 1 - alpha),
+                partial(torch.mul, average, average, out=work),
+                partial(torch.sub, square, work, out=work),
+                partial(In.clamp_min_, work, 0.0),
+                partial(In.sqrt_, work),
+            ]
+        else:
+            calls.append(partial(torch.sqrt, square, out=work))
+        calls.append(partial(In.add_, work, self._epsilon))
+        moved = param
+        if self._momentumScale:
+            moved = states[-1]
+            calls.append(partial(In.mul_, moved, self._momentumScale))
+        calls.append(partial(In.addcdiv_, moved, grad, work, value=-lr))
+        if moved is not param:
+            calls.append(partial(In.add_, param, moved))

@@ -6,7 +6,7 @@ from typing import Any
 
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors, foreach, fused_sgd_
+from mlc_torch.torch_private import Call, Tensors, foreach, fused_sgd_
 
 
 class MLCSGDOptimizer(MLCOptimizer):
@@ -34,9 +34,16 @@ class MLCSGDOptimizer(MLCOptimizer):
     def _state_names(self) -> list[str]:
         return ["momentum"] if self._momentumScale else []
 
-    def _apply(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]) -> None:
+    def _apply(
+        self,
+        params: Tensors,
+        grads: Tensors,
+        states: list[Tensors],
+        numbers: dict[str, Any],
+        into: list[Call] | None = None,
+    ) -> None:
         lr, momentum, decay = numbers["lr"], self._momentumScale, self._weight_decay
-        common = {"momentum": momentum, "weight_decay": decay}
+        common: dict[str, Any] = {"momentum": momentum, "weight_decay": decay, "into": into}
         if not momentum or self._usesNesterovMomentum:
             momenta = states[0] if momentum else []
             fused_sgd_(params, grads, momenta, lr=lr, dampening=0.0, nesterov=bool(momentum), **common)

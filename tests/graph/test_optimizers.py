@@ -15,6 +15,7 @@ from mlc_torch import (
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
 )
+from mlc_torch.optimizers import base, chunks
 from mlc_torch.spelling import CLASSES
 from mlc_torch.torch_private import available
 from tests.graph.optimizer_bench import (
@@ -35,9 +36,13 @@ def assert_follows(bench: Bench, twin, number: int) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6, err_msg=f"step {number}")
 
 
+@pytest.mark.parametrize("size", [None, 5], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("preparation", PREPARATIONS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
-def test_the_formulas(kind, preparation):
+def test_the_formulas(kind, preparation, size, monkeypatch):
+    if size is not None:
+        monkeypatch.setattr(chunks, "_MUCH", 1)
+        monkeypatch.setattr(base, "chunk_size", lambda: size)
     settings = PREPARATIONS[preparation]
     bench, twin = Bench(kind.make(descriptor(settings))).compile(), kind.twin(starts(), settings)
     for number in range(STEPS):
@@ -177,3 +182,42 @@ def test_all_parameters_are_moved_by_one_fused_call(phases, monkeypatch):
     monkeypatch.setattr(torch, "_fused_adam_", counting)
     assert (program.phases() and program.update()) if phases else program.execute()
     assert calls == [20]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_chunks_of_many_numbers(kind, monkeypatch):
+    """As over whole tensors, several of them, one in no chunk's size and one of two numbers; and in no more memory."""
+    settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l1", scale=0.01)
+    optimizer = kind.make(descriptor(settings))
+    names, numbers = optimizer._state_names(), optimizer._scalars(3)
+    draw = torch.Generator().manual_seed(0)
+    shapes = ((400, 500), (2,), (131_072,))
+    made = [[torch.rand(shape, generator=draw) for shape in shapes] for _ in range(2 + len(names))]
+    other = [[t.clone() for t in kind_] for kind_ in made]
+    was_asked = []
+    own = base.are_many
+    monkeypatch.setattr(base, "are_many", lambda *given: was_asked.append(own(*given)) or was_asked[-1])
+    optimizer._update(made[0], made[1], made[2:], numbers)
+    monkeypatch.setattr(base, "are_many", lambda *given: False)
+    optimizer._update(other[0], other[1], other[2:], numbers)
+    assert was_asked == [True]
+    torch.testing.assert_close(made, other, rtol=1e-5, atol=1e-7)
+
+
+def test_an_update_in_chunks_is_made_or_not(monkeypatch):
+    """Everything is ready before the first number changes, and Ctrl-C strikes no longer then."""
+    optimizer = KINDS[0].make(descriptor(Settings(rescale=0.5)))
+    weights, gradients_ = [torch.ones(2**18)], [torch.ones(2**18)]
+    states = [[torch.zeros(2**18)] for _ in optimizer._state_names()]
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(base, "at_once", interrupted)
+    before = optimizer._before_update(weights)
+    with pytest.raises(KeyboardInterrupt):
+        optimizer._update(weights, gradients_, states, optimizer._scalars(1))
+    assert not optimizer._was_made(weights, before) and bool((weights[0] == 1).all())
+    monkeypatch.undo()
+    optimizer._update(weights, gradients_, states, optimizer._scalars(1))
+    assert optimizer._was_made(weights, before)
