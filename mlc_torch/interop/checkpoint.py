@@ -20,6 +20,7 @@ from mlc_torch.interop.checkpoint_parts import (
     description,
     devices,
     memory_of,
+    names_by_address,
     optimizer_states,
     standing_cells,
     state_name,
@@ -69,7 +70,7 @@ def _gathered(graph: MLCGraph) -> tuple[Tensors, dict[str, Any]]:
     optimizer = graph._update_rule()
     about["optimizer"] = None if optimizer is None else _settings(optimizer)
     if isinstance(optimizer, TorchOptimizer):
-        states, about["optimizer"]["torch"] = optimizer.saved_state()
+        states, about["optimizer"]["torch"] = optimizer.saved_state(names_by_address(parameters))
         tensors |= {OPTIMIZER + name: state for name, state in states.items()}
     elif optimizer is not None:
         for name, states_of in optimizer_states(parameters, optimizer).items():
@@ -212,7 +213,7 @@ def _optimizer_changes(
 
     if isinstance(optimizer, TorchOptimizer):
         own = {n.removeprefix(OPTIMIZER): t for n, t in states.items()}
-        return [optimizer.state_change(own, said.get("torch")), take_up]
+        return [optimizer.state_change(own, said.get("torch"), names_by_address(parameters)), take_up]
     return [*_state_changes(optimizer, parameters, states), take_up]
 
 

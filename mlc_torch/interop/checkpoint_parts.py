@@ -63,6 +63,11 @@ def memory_of(cell: TensorState) -> torch.Tensor:
     return cell.placed(writable=True)
 
 
+def names_by_address(parameters: dict[str, TensorState]) -> dict[int, str]:
+    """By where they lie: a torch optimizer knows parameters by their memory alone."""
+    return {memory_of(cell).data_ptr(): name for name, cell in parameters.items()}
+
+
 def optimizer_states(parameters: dict[str, TensorState], optimizer: MLCOptimizer) -> dict[str, list[torch.Tensor]]:
     """The state of each parameter that has some."""
     count = len(optimizer._state_names())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import math
-from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
+from mlc_torch.interop.torch_state import Names, saved_state, state_change
 from mlc_torch.interop.torch_step import Step
-from mlc_torch.interop.undo import Change, Undo
+from mlc_torch.interop.undo import Change
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -119,51 +119,10 @@ class TorchOptimizer(MLCOptimizer):
 
     # In checkpoints
 
-    def saved_state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """The state as tensors, by the place of their parameter, and everything in it that is no tensor."""
-        tensors: dict[str, torch.Tensor] = {}
-        numbers: dict[str, dict[str, Any]] = {}
-        for place, state in self._optimizer.state_dict()["state"].items():
-            for key, value in state.items():
-                if isinstance(value, torch.Tensor):
-                    tensors[f"torch/{place}/{key}"] = value
-                else:
-                    numbers.setdefault(str(place), {})[key] = value
-        rates = [float(group["lr"]) for group in self._optimizer.param_groups]
-        return tensors, {"class": type(self._optimizer).__name__, "rates": rates, "numbers": numbers}
+    def saved_state(self, names: Names = MappingProxyType({})) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """The state as tensors, and what is said about them; ``names`` are the graph's, of its parameters."""
+        return saved_state(self._optimizer, names)
 
-    def state_change(self, tensors: dict[str, torch.Tensor], said: Any) -> Change:
+    def state_change(self, tensors: dict[str, torch.Tensor], said: Any, names: Names) -> Change:
         """Checks a saved state; gives what takes it up."""
-        now = self._optimizer.state_dict()
-        said = said if isinstance(said, dict) else {}
-        rates, numbers = said.get("rates"), said.get("numbers")
-        if said.get("class") != type(self._optimizer).__name__:
-            refuse(f"it was written with {said.get('class')}, the graph has {type(self._optimizer).__name__}")
-        if (
-            not isinstance(rates, list)
-            or [type(r) for r in rates] != [float] * len(now["param_groups"])
-            or not all(map(math.isfinite, rates))
-        ):
-            refuse(f"it has the learning rates {rates!r}, the optimizer {len(now['param_groups'])} groups")
-        places = {str(place): place for group in now["param_groups"] for place in group["params"]}
-        loaded: dict[int, dict[str, Any]] = {}
-        for name, tensor in tensors.items():
-            kind, _, rest = name.partition("/")
-            place, _, key = rest.partition("/")
-            if kind != "torch" or place not in places or not key:
-                refuse(f"unexpected: {name}")
-            old = now["state"].get(places[place], {}).get(key)
-            if isinstance(old, torch.Tensor) and (old.shape, old.dtype) != (tensor.shape, tensor.dtype):
-                refuse(f"{name} is {list(tensor.shape)} in the file and {list(old.shape)} in the optimizer")
-            loaded.setdefault(places[place], {})[key] = tensor.clone()
-        for place, others in (numbers if isinstance(numbers, dict) else {}).items():
-            if place not in places or not isinstance(others, dict):
-                refuse(f"unexpected: torch/{place}")
-            loaded.setdefault(places[place], {}).update(others)
-        groups = [group | {"lr": rate} for group, rate in zip(now["param_groups"], rates, strict=True)]
-
-        def take_up(undo: Undo) -> None:
-            undo(partial(self._optimizer.load_state_dict, self._optimizer.state_dict()))
-            self._optimizer.load_state_dict({"state": loaded, "param_groups": groups})
-
-        return take_up
+        return state_change(self._optimizer, tensors, said, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +82,8 @@ def device(name: str = "cpu") -> mlc.MLCDevice:
     return mlc.MLCDevice.cpu() if name == "cpu" else mlc.unwrap(mlc.MLCDevice(gpuDevices=[name]))
 
 
-OPTIMIZERS: dict[str, Callable[[mlc.MLCGraph], mlc.MLCOptimizer]] = {
+MakeOptimizer = Callable[[mlc.MLCGraph], mlc.MLCOptimizer]
+OPTIMIZERS: dict[str, MakeOptimizer] = {
     "SGD": lambda g: mlc.MLCSGDOptimizer(descriptor=settings()),
     "momentum": lambda g: mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=False),
     "Nesterov": lambda g: mlc.MLCSGDOptimizer(descriptor=settings(), momentumScale=0.9, usesNesterovMomentum=True),
@@ -98,11 +100,18 @@ OPTIMIZERS: dict[str, Callable[[mlc.MLCGraph], mlc.MLCOptimizer]] = {
 }
 
 
+def by_torch(kind: Any, order: Callable[[list[Any]], Any] = list, **settings: Any) -> MakeOptimizer:
+    """A torch optimizer over the graph's parameters."""
+    return lambda g: TorchOptimizer(
+        kind(order(list(g.to_module().parameters())), **{"lr": 0.01, **copy.deepcopy(settings)})
+    )
+
+
 @dataclass
 class Classifier:
     """dense1, normalization, tanh, two dropouts, dense2, trained on random numbers."""
 
-    optimizer: str = "Adam"
+    optimizer: str | MakeOptimizer = "Adam"
     seed: int = 0
     where: str = "cpu"
     hidden: int = HIDDEN
@@ -119,7 +128,8 @@ class Classifier:
         x = g.node(mlc.MLCDropoutLayer(rate=0.1, seed=7), source=x)
         self.dense2 = dense(self.hidden, CLASSES, "dense2", self.seed + 10)
         self.result = g.node(self.dense2, source=x)
-        self.rule = OPTIMIZERS[self.optimizer](g)
+        make = OPTIMIZERS[self.optimizer] if isinstance(self.optimizer, str) else self.optimizer
+        self.rule = make(g)
         self.training = mlc.MLCTrainingGraph(graphObjects=[g], lossLayer=squared_error(), optimizer=self.rule)
         assert self.training.addInputs({"image": self.image}, lossLabels={"target": self.target})
 

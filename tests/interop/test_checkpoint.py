@@ -21,6 +21,7 @@ from tests.interop.programs import (
     INPUTS,
     OPTIMIZERS,
     Classifier,
+    by_torch,
     data,
     device,
     empty,
@@ -65,6 +66,41 @@ def test_training_goes_on_as_if_it_had_never_stopped(optimizer, where, tmp_path)
     assert first + resumed.train(3, 7) == losses
     assert same(resumed.state(), straight.state())
     assert mlc.MLCPlatform.getRNGseed() == 5
+
+
+TORCH = {name: getattr(torch.optim, name, None) for name in torch.optim.__all__}
+BY_TORCH = {
+    **{
+        name: by_torch(kind)
+        for name, kind in TORCH.items()
+        if name not in ("Optimizer", "LBFGS", "SparseAdam", "Muon") and isinstance(kind, type)
+    },
+    "AMSGrad": by_torch(torch.optim.Adam, amsgrad=True, lr=torch.tensor(0.01)),
+    "centered": by_torch(torch.optim.RMSprop, momentum=0.9, centered=True),
+    "Nesterov": by_torch(torch.optim.SGD, momentum=0.9, nesterov=True),
+    "fused": by_torch(torch.optim.AdamW, fused=True),
+    "factors": by_torch(torch.optim.Adagrad, lambda p: [{"params": p[:1], "lr": torch.tensor(0.1)}, {"params": p[1:]}]),
+}
+if TORCH.get("Muon") is not None:
+    BY_TORCH["Muon"] = by_torch(TORCH["Muon"], lambda parameters: [p for p in parameters if p.dim() == 2])
+
+
+@pytest.mark.parametrize("make", BY_TORCH.values(), ids=BY_TORCH)
+def test_every_optimizer_of_torch_goes_on_in_a_new_one(make, tmp_path):
+    """The same bits as without a stop; a learning rate that is a tensor is one afterwards."""
+    stopped = Classifier(make).compiled()
+    stopped.train(0, 3)
+    stopped.rule.learningRate = 0.003
+    save_checkpoint(stopped.training, tmp_path / "a")
+    losses = stopped.train(3, 6)
+    resumed = Classifier(make, seed=40).compiled()
+    kinds = [type(group["lr"]) for group in resumed.rule.optimizer.param_groups]
+    load_checkpoint(resumed.training, tmp_path / "a")
+    groups = resumed.rule.optimizer.param_groups
+    assert [type(group["lr"]) for group in groups] == kinds
+    assert [float(group["lr"]) for group in groups] == pytest.approx([0.003] * len(groups))
+    assert resumed.train(3, 6) == losses
+    assert same(resumed.state(), stopped.state())
 
 
 @pytest.mark.parametrize("where", DEVICES)

@@ -15,13 +15,13 @@ from mlc_torch.device import randomness
 from mlc_torch.interop import checkpoint_file, load_checkpoint, save_checkpoint
 from mlc_torch.interop.checkpoint_file import read_file, write_file
 from mlc_torch.refusals import MLCRefusal
-from tests.interop.programs import HIDDEN, Classifier, same
+from tests.interop.programs import HIDDEN, Classifier, MakeOptimizer, by_torch, same
 
 
 class Watched:
     """A graph in the middle of training, and everything about it that loading could change."""
 
-    def __init__(self, optimizer: str = "Adam") -> None:
+    def __init__(self, optimizer: str | MakeOptimizer = "Adam") -> None:
         self.program = Classifier(optimizer, seed=30).compiled()
         self.program.train(0, 2)
         self.before = self.everything()
@@ -175,6 +175,133 @@ def test_hostile_state_of_a_torch_optimizer(tmp_path, change, says):
     old = json.dumps(watched.program.rule.saved_state()[1])
     assert says in watched.refuses(rewritten(tmp_path / "a", change))
     assert json.dumps(watched.program.rule.saved_state()[1]) == old
+
+
+def backwards(parameters):
+    return parameters[::-1]
+
+
+def swapped(parameters):
+    """The two of normalization, which have one shape, in each other's place."""
+    alike = [n for n, p in enumerate(parameters) if p.shape == parameters[1].shape][-2:]
+    parameters[alike[0]], parameters[alike[1]] = parameters[alike[1]], parameters[alike[0]]
+    return parameters
+
+
+def halves(parameters):
+    return [{"params": parameters[:2]}, {"params": parameters[2:]}]
+
+
+Adam, SGD, RMSprop, AdamW = torch.optim.Adam, torch.optim.SGD, torch.optim.RMSprop, torch.optim.AdamW
+
+
+@pytest.mark.parametrize("fresh", [True, False], ids=["fresh", "trained"])
+@pytest.mark.parametrize(
+    ("saved", "loaded", "says"),
+    [
+        (by_torch(Adam), by_torch(Adam, backwards), "has dense1.weights in place 1, here it has dense2.biases"),
+        (by_torch(Adam), by_torch(Adam, swapped), "BatchNorm.gamma in place"),
+        (by_torch(Adam), by_torch(Adam, lambda p: p[:-1]), "has 6 parameters, here it has 5"),
+        (
+            by_torch(Adam, halves),
+            by_torch(Adam, lambda p: halves(p)[::-1]),
+            "group 2 of its optimizer has 4 parameters",
+        ),
+        (by_torch(Adam), by_torch(Adam, amsgrad=True), "has amsgrad = False, here it is True"),
+        (by_torch(AdamW, maximize=True), by_torch(AdamW), "has maximize = True, here it is False"),
+        (by_torch(RMSprop), by_torch(RMSprop, momentum=0.9), "has momentum = False, here it is True"),
+        (by_torch(RMSprop, centered=True), by_torch(RMSprop), "has centered = True, here it is False"),
+        (by_torch(SGD, momentum=0.9), by_torch(SGD), "has momentum = True, here it is False"),
+        (
+            by_torch(SGD, momentum=0.9),
+            by_torch(SGD, momentum=0.9, nesterov=True),
+            "has nesterov = False, here it is True",
+        ),
+    ],
+    ids=["backwards", "swapped", "fewer", "groups", "amsgrad", "maximize", "momentum", "centered", "none", "nesterov"],
+)
+def test_a_torch_optimizer_made_otherwise(tmp_path, saved, loaded, says, fresh):
+    """Its state would come to other parameters, or be missing in the next step."""
+    source = Classifier(saved).compiled()
+    source.train(0, 2)
+    save_checkpoint(source.training, tmp_path / "a")
+    if not fresh:
+        assert says in Watched(loaded).refuses(tmp_path / "a")
+        return
+    target = Classifier(loaded, seed=3).compiled()
+    before, settings = target.state(), json.dumps(target.rule.saved_state())
+    with pytest.raises(MLCRefusal) as why:
+        load_checkpoint(target.training, tmp_path / "a")
+    assert says in str(why.value)
+    assert same(target.state(), before) and json.dumps(target.rule.saved_state()) == settings
+    target.train(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t, a: a["optimizer"]["torch"].pop("groups"), ""),
+        (lambda t, a: a["optimizer"]["torch"].update(groups=[]), "groups [] (list), the optimizer has 1"),
+        (lambda t, a: a["optimizer"]["torch"].update(groups=[3]), "groups [3] (list)"),
+        (lambda t, a: a["optimizer"]["torch"].update(groups=[{"parameters": 3}]), "groups [{'parameters': 3}]"),
+        (lambda t, a: a["optimizer"]["torch"]["groups"][0].update(settings=[]), "of its optimizer's groups"),
+        (lambda t, a: t.update({"optimizer/torch/0/exp_avg": torch.zeros(3)}), "torch/0/exp_avg is [3] in the file"),
+    ],
+)
+def test_hostile_groups_of_a_torch_optimizer(tmp_path, change, says):
+    """Into one that has no state yet. Files of versions that said nothing of the groups are read."""
+    source = Classifier("torch AdamW").compiled()
+    source.train(0, 2)
+    save_checkpoint(source.training, tmp_path / "a")
+    path, target = rewritten(tmp_path / "a", change), Classifier("torch AdamW", seed=3).compiled()
+    if not says:
+        losses = source.train(2, 4)
+        load_checkpoint(target.training, path)  # the random stream, too, which both draw from
+        assert target.train(2, 4) == losses
+        return
+    with pytest.raises(MLCRefusal) as why:
+        load_checkpoint(target.training, path)
+    assert says in str(why.value)
+
+
+def test_numbers_and_ways_of_computing_may_be_others(tmp_path):
+    source = Classifier(by_torch(Adam, foreach=False)).compiled()
+    source.train(0, 2)
+    save_checkpoint(source.training, tmp_path / "a")
+    target = Classifier(by_torch(Adam, foreach=True, betas=(0.5, 0.9), weight_decay=0.1)).compiled()
+    load_checkpoint(target.training, tmp_path / "a")
+    (group,) = target.rule.optimizer.param_groups
+    assert group["betas"] == (0.5, 0.9) and group["foreach"] is True
+    target.train(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("note", {1, 2}),
+        ("note", (1, 2)),
+        ("note", [torch.ones(1)]),
+        ("note", {"m": 3, 4: 5}),
+        ("note", {4: 5}),
+        ("note", 1j),
+        (7, 3),
+        (7, torch.ones(1)),
+    ],
+    ids=str,
+)
+def test_state_that_json_cannot_hold(tmp_path, key, value):
+    class Odd(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step()
+            for group in self.param_groups:
+                for p in group["params"]:
+                    self.state[p][key] = value
+
+    program = Classifier(by_torch(Odd)).compiled()
+    program.train(0, 1)
+    with pytest.raises(MLCRefusal, match="Odd keeps .*; of an optimizer's state a checkpoint holds"):
+        save_checkpoint(program.training, tmp_path / "a")
+    assert not list(tmp_path.iterdir())
 
 
 def test_foreign_files(tmp_path, written):
