@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mlc_torch.enums import MLCExecutionOptions
 from mlc_torch.printable import printable
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.table import Table, in_seconds, shown
+from mlc_torch.spelling.own import as_path
 
 _BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
 _BACKWARD = "autograd::engine::evaluate_function"
@@ -59,10 +61,14 @@ class Profile(Table):
 
     def save_chrome_trace(self, path: str | Path) -> Path:
         """Write what the profiler saw for ``chrome://tracing`` or https://ui.perfetto.dev."""
+        path = as_path("Profile.save_chrome_trace", path)
         if not self._ended:
             raise RuntimeError("nothing has been profiled yet; the trace is there when the with block has ended")
+        path.open("wb").close()  # torch only writes a line to stderr where it cannot write the file
         self._profiler.export_chrome_trace(str(path))
-        return Path(path)
+        if path.is_file() and not path.stat().st_size:
+            raise OSError(errno.EIO, "torch could not write the trace", str(path))
+        return path
 
     def __enter__(self) -> Profile:
         if self._profiler is not None:

@@ -82,6 +82,30 @@ def test_the_trace_names_the_layers(tmp_path):
     assert {"mlc::hidden", "mlc::Activation", "mlc::scores", "mlc::Loss"} <= names
 
 
+@pytest.mark.parametrize("path", ["missing/trace.json", "."])
+def test_a_trace_that_cannot_be_written(tmp_path, path):
+    report = training(perceptron()).profile(lambda: None)
+    with pytest.raises(OSError, match=str(tmp_path)):
+        report.save_chrome_trace(tmp_path / path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_that_torch_does_not_write(tmp_path, monkeypatch):
+    report = training(perceptron()).profile(lambda: None)
+    monkeypatch.setattr(report._profiler, "export_chrome_trace", lambda path: None)
+    with pytest.raises(OSError, match="torch could not write the trace"):
+        report.save_chrome_trace(tmp_path / "trace.json")
+
+
+@pytest.mark.parametrize("path", [5, None, b"trace.json"])
+def test_a_trace_goes_to_a_path(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    report = training(perceptron()).profile(lambda: None)
+    with pytest.raises(TypeError, match=r"Profile.save_chrome_trace: argument 'path' expects a path"):
+        report.save_chrome_trace(path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_graph_trains_on_as_if_nothing_had_been():
     built, other = perceptron(), perceptron()
     for mine, theirs in zip(built.graph.layers, other.graph.layers, strict=True):

@@ -1,0 +1,39 @@
+"""Checks of arguments that Apple's interface does not have, in the words that the door uses for those it has."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from mlc_torch.refusals import MLCRefusal
+from mlc_torch.spelling.arguments import describe
+
+
+def expected(who: str, name: str, what: str, came: Any) -> TypeError:
+    """The error for an argument of the wrong type."""
+    return TypeError(f"{who}: argument {name!r} expects {what}, got {describe(came)}")
+
+
+def as_path(who: str, path: Any, name: str = "path") -> Path:
+    """A path as the program gave it; what no file can be called is refused."""
+    try:
+        text = os.fspath(path)
+    except TypeError:
+        text = None
+    if not isinstance(text, str):  # bytes, which Python takes for paths too, would be text in some places only
+        raise expected(who, name, "a path (str or os.PathLike)", path)
+    try:
+        speakable = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        speakable = False
+    if not speakable:
+        raise MLCRefusal(f"argument {name!r} is {text!r}, and no file can be called so", who)
+    return Path(text)
+
+
+def as_switch(who: str, name: str, value: Any) -> bool:
+    """True or false: in Python any other value passes for one of the two, ``"no"`` for true."""
+    if not isinstance(value, bool):
+        raise expected(who, name, "a bool", value)
+    return value
