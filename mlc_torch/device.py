@@ -7,6 +7,7 @@ import os
 import platform
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from mlc_torch.enums import MLCDeviceType
 from mlc_torch.refusals import log, refuse
 from mlc_torch.spelling import MLCObject, declare, prop
+from mlc_torch.spelling.arguments import describe
 
 if TYPE_CHECKING:
     from mlc_torch.ranks import Ranks
@@ -302,7 +304,8 @@ class Randomness:
     # A block that holds the lock stands on the line of its ``with``: see ``Locks`` in graph/locks.py.
 
     def reseed(self, seed: int | None) -> None:
-        with self._lock: self._reseed(seed)  # noqa: E701  # fmt: skip
+        checked = None if seed is None else checked_seed(seed)  # before anything follows it
+        with self._lock: self._reseed(checked)  # noqa: E701  # fmt: skip
 
     def _reseed(self, seed: int | None) -> None:
         self.seed = seed
@@ -321,6 +324,16 @@ class Randomness:
         if device not in self._streams:
             self._streams[device] = start(torch.Generator(device), self.seed)
         return self._streams[device]
+
+
+def checked_seed(seed: Any) -> int:
+    """A seed that torch's generators take."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise TypeError(f"the seed must be a whole number, got {describe(seed)}")
+    number = int(seed)
+    if not -(2**63) <= number < 2**64:
+        refuse(f"the seed must lie between -2**63 and 2**64 - 1, got {number}")
+    return number
 
 
 def start(generator: torch.Generator, seed: int | None) -> torch.Generator:

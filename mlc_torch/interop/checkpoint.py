@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mlc_torch.device import randomness, start
+from mlc_torch.device import checked_seed, randomness
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.checkpoint_file import read_file, write_file
 from mlc_torch.interop.checkpoint_parts import (
@@ -242,10 +242,8 @@ def _state_changes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], 
 def _stream_changes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) -> list[Change]:
     seed = about.get("seed")
     try:
-        valid = seed is None or (type(seed) is int and bool(start(torch.Generator(), seed)))
-    except (RuntimeError, ValueError):
-        valid = False
-    if not valid:
+        seed = None if seed is None else checked_seed(seed)
+    except (TypeError, MLCRefusal):
         refuse(f"its seed is {seed!r}")
     given = {n: t for n, t in tensors.items() if n.startswith(GENERATOR)}
     places = devices(graph)

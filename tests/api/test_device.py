@@ -14,6 +14,7 @@ import mlc_torch as mlc
 import mlc_torch.device
 from mlc_torch import MLCDevice, MLCDeviceType, MLCPlatform, MLCTensor, last_refusal
 from mlc_torch.device import Randomness, randomness
+from mlc_torch.testing import seeded
 
 GPUS = [torch.device("cuda", 0), torch.device("cuda", 1)]
 
@@ -170,6 +171,37 @@ def test_a_seed_is_a_whole_number(unseeded):
     with pytest.raises(TypeError):
         MLCPlatform.setRNGSeedTo("1")
     assert MLCPlatform.getRNGseed() is None
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [
+        ("a", TypeError),
+        (1.5, TypeError),
+        (True, TypeError),
+        (b"1", TypeError),
+        (2**64, mlc.MLCRefusal),
+        (-(2**63) - 1, mlc.MLCRefusal),
+    ],
+)
+def test_what_is_no_seed_changes_nothing(unseeded, seed, error):
+    cpu = torch.device("cpu")
+    randomness.reseed(3)
+    before = randomness.stream(cpu).get_state()
+    with pytest.raises(error, match=r"the seed must .*, got"):
+        randomness.reseed(seed)
+    with pytest.raises(error, match=r"the seed must .*, got"), seeded(seed):
+        pass
+    assert randomness.seed == 3 and torch.equal(randomness.stream(cpu).get_state(), before)
+
+
+@pytest.mark.parametrize("seed", [np.int64(5), 2**64 - 1, -(2**63)])
+def test_seeds_at_the_limits_and_of_numpy(unseeded, seed):
+    with seeded(seed):
+        first = drawn()
+        assert type(randomness.seed) is int
+    with seeded(int(seed)):
+        assert (drawn() == first).all()
 
 
 def test_streams_run_on_and_restart_with_the_seed():
