@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from mlc_torch.nodes.feeds import counted_axis
+from mlc_torch.spelling.arguments import describe
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.data import DATA_TYPES
+from mlc_torch.tensor.plain_values import why_not_plain
 
 Values = Any
 """One array or torch tensor, several in the order of ``addInputs``, or a dictionary by name."""
@@ -23,6 +25,10 @@ Given = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None, int,
 EXAMPLE = "for example [(x1, y1), (x2, y2)], or [(x, y)] for one batch"
 
 _NUMPY_TYPES = {type_: torch.empty(0, dtype=type_).numpy().dtype for type_ in DATA_TYPES}
+
+
+_NO_NUMBERS = "cSUmM"
+"""Kinds of NumPy's types that would become other numbers, or none: complex numbers, text, times."""
 
 
 class Kind:
@@ -65,6 +71,11 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
         value = value.torch
     elif not isinstance(value, torch.Tensor):
         return _converted(value, _NUMPY_TYPES[cell.dtype])
+    why = why_not_plain(value)
+    if why:
+        raise ValueError(f"a tensor of a batch {why}")
+    if value.dtype.is_complex:
+        raise TypeError(f"expected a tensor of real numbers, got {describe(value)}")
     if value.dtype is cell.dtype and value.is_cpu and value.is_contiguous():
         return value
     made = value.detach().to("cpu", cell.dtype).contiguous()
@@ -75,9 +86,14 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
 
 def _converted(value: Any, kind: Any) -> np.ndarray:
     """An array of this type: the array itself where it fits."""
+    why = "" if type(value) is np.ndarray else why_not_plain(value)
+    if why:
+        raise ValueError(f"an array of a batch {why}")
     array = np.asarray(value)
     if array.dtype.hasobject:
         raise TypeError("expected an array of numbers, got one of Python objects")
+    if array.dtype.kind in _NO_NUMBERS:
+        raise TypeError(f"expected an array of numbers, got {describe(value)}")
     with np.errstate(invalid="ignore"):  # what cannot be converted is told below
         made = np.ascontiguousarray(array, kind)
     if kind.kind != "f" and array.dtype != kind:
@@ -116,7 +132,7 @@ class BatchReader:
                 what = type(value)
                 if what is np.ndarray and value.shape == kind.shape:
                     value = MLCTensorData._over(_converted(value, kind.type))
-                elif what is torch.Tensor and value.shape == kind.shape:
+                elif what is torch.Tensor and not value.is_nested and value.shape == kind.shape:
                     value = MLCTensorData._over(_ready(value, kind.cell))
                 else:
                     break
@@ -176,6 +192,26 @@ def mean_of(loss: torch.Tensor, samples: int) -> float:
     return (loss[:samples] if samples and loss.dim() else loss).mean().item()
 
 
+def check_batches(name: str, given: Any, made: bool = False) -> None:
+    """Raise early, and in words of ours, for what cannot be batches: arrays, a single pair, nothing to loop over.
+
+    A function may give batches; what it has ``made`` is no function any more.
+    """
+    arrays = (np.ndarray, torch.Tensor, MLCTensor, MLCTensorData)
+    is_loop = isinstance(given, Iterable) or (callable(given) and not made)
+    if isinstance(given, (str, bytes, Mapping, *arrays)) or not is_loop:
+        came = describe(given)
+    elif isinstance(given, (tuple, list)) and given and isinstance(given[0], arrays):
+        came = f"a {type(given).__name__} of {len(given)} arrays"
+    else:
+        return
+    raise TypeError(f"{name} must be an iterable of (inputs, labels), {EXAMPLE}; got {came}")
+
+
 def once(batches: Batches) -> Iterable[Any]:
     """The batches of one epoch."""
-    return batches() if callable(batches) and not isinstance(batches, Iterable) else batches
+    if not callable(batches) or isinstance(batches, Iterable):
+        return batches
+    made = batches()
+    check_batches("what a function gives for batches", made, made=True)
+    return made

@@ -5,32 +5,27 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from numbers import Integral
 from time import perf_counter
 from typing import Any, TypeVar
-
-import numpy as np
-import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeds import batch_axes
 from mlc_torch.refusals import MLCRefusal, strict, strictness
-from mlc_torch.running.batches import EXAMPLE, BatchReader, mean_of, once
-from mlc_torch.running.batches import Batches as Batches  # the stubs take the two from here
+from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
+from mlc_torch.running.batches import BatchReader, check_batches, mean_of, once
 from mlc_torch.running.batches import Values as Values
+from mlc_torch.running.fit_arguments import Callback as Callback
+from mlc_torch.running.fit_arguments import as_callbacks, check_numbers
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
 from mlc_torch.running.untrained import warn_once
-from mlc_torch.spelling.arguments import describe
 from mlc_torch.spelling.closest import hint
-from mlc_torch.tensor import MLCTensor, MLCTensorData
+from mlc_torch.spelling.own import as_switch
+from mlc_torch.tensor import MLCTensor
 
 F = TypeVar("F", bound=Callable[..., Any])
-Callback = Callable[[Epoch], object]
-"""Called after each epoch. Training ends where it returns true."""
-
 _TRAIN, _INFER = Run.synchronous, Run.synchronous | Run.forwardForInference
 _SHOWN_EVERY = 0.1
 """Seconds between two changes of the loss beside a progress bar: writing it costs more than a small step."""
@@ -87,7 +82,7 @@ class FittingGraph:
 
     def evaluate(self, batches: Batches) -> float:
         """The mean loss over some batches, forward only and in inference mode; nothing is trained."""
-        _check_batches("batches", batches)
+        check_batches("batches", batches)
         return self._mean_loss(batches, "evaluate")
 
     def _mean_loss(self, batches: Batches, where: str) -> float:
@@ -120,17 +115,15 @@ class FittingGraph:
         many batches, by the mean of their gradients over all samples. ``progress`` shows a bar (tqdm): true, false, or
         ``None`` for one where somebody is watching. ``tensorboard`` is a folder or a ``SummaryWriter``.
         """
-        for name, number in (("epochs", epochs), ("patience", patience), ("accumulate", accumulate)):
-            if number is not None and (not isinstance(number, Integral) or isinstance(number, bool)):
-                raise TypeError(f"{name} must be a whole number, got {describe(number)}")
-            if number is not None and number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
+        check_numbers(epochs, patience, accumulate, min_delta)
         for name, given in (("batches", batches), ("validation", validation)):
             if given is not None or name == "batches":
-                _check_batches(name, given)
+                check_batches(name, given)
             if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
                 raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
-        called = _callbacks(callbacks)
+        if progress is not None:
+            as_switch("MLCTrainingGraph.fit", "progress", progress)
+        called = as_callbacks(callbacks)
         if self._optimizer is None:
             self._warn_of_no_optimizer()
         if self._device is not None and self._device.rank:
@@ -292,27 +285,6 @@ def _done(call: Callable[..., bool], **given: Any) -> Any:
     with strict():
         call(**given, completionHandler=lambda *outcome: told.extend(outcome))
     return told[0]
-
-
-def _check_batches(name: str, given: Any) -> None:
-    """Raise early, and in words of ours, for what cannot be batches: arrays, a single pair, nothing to loop over."""
-    arrays = (np.ndarray, torch.Tensor, MLCTensor, MLCTensorData)
-    if isinstance(given, (str, bytes, Mapping, *arrays)) or not (isinstance(given, Iterable) or callable(given)):
-        came = describe(given)
-    elif isinstance(given, (tuple, list)) and given and isinstance(given[0], arrays):
-        came = f"a {type(given).__name__} of {len(given)} arrays"
-    else:
-        return
-    raise TypeError(f"{name} must be an iterable of (inputs, labels), {EXAMPLE}; got {came}")
-
-
-def _callbacks(given: Any) -> list[Callback]:
-    called = [given] if callable(given) else list(given) if isinstance(given, Iterable) else None
-    if called is None or not all(map(callable, called)):
-        raise TypeError(
-            f"callbacks must be a function that is called with the Epoch, or a list of such, got {describe(given)}"
-        )
-    return called
 
 
 for _member in (FittingGraph.step, FittingGraph.evaluate, FittingGraph.fit):

@@ -243,7 +243,10 @@ def converter(type_: str) -> Converter:
 
 def describe(value: Any) -> str:
     """A value as error messages show it: short, and with its type. Of an array the shape says more than the first numbers."""
-    shape = getattr(value, "shape", None)
+    try:
+        shape = getattr(value, "shape", None)
+    except RuntimeError:  # of a nested torch tensor
+        shape = None
     if isinstance(shape, tuple) and hasattr(value, "dtype") and not hasattr(value, "_cell"):
         return f"an array of shape {list(shape)} and type {value.dtype} ({type(value).__name__})"
     text = repr(value)

@@ -198,6 +198,22 @@ WRONG = {
     "validation": (lambda t: t.fit([(X, T)], validation=(X, T)), "validation must be an iterable of (inputs, labels)"),
     "no callback": (lambda t: t.fit([(X, T)], callbacks=3), "callbacks must be a function that is called with the Epoch"),
     "half epochs": (lambda t: t.fit([(X, T)], epochs=2.5), "epochs must be a whole number, got 2.5 (float)"),
+    "no epochs": (lambda t: t.fit([(X, T)], epochs=None), "epochs must be a whole number, got None (NoneType)"),
+    "min_delta text": (lambda t: t.fit([(X, T)], min_delta="a"), "min_delta must be a number, got 'a' (str)"),
+    "no min_delta": (lambda t: t.fit([(X, T)], min_delta=None, patience=1), "min_delta must be a number, got None"),
+    "min_delta NaN": (lambda t: t.fit([(X, T)], min_delta=float("nan")), "min_delta must be finite, got nan"),
+    "progress": (lambda t: t.fit([(X, T)], progress="yes"), "fit: argument 'progress' expects a bool, got 'yes' (str)"),
+    "progress 1": (lambda t: t.fit([(X, T)], progress=1), "fit: argument 'progress' expects a bool, got 1 (int)"),
+    "a function of 5": (lambda t: t.fit(lambda: 5), "what a function gives for batches must be an iterable of (inputs, labels)"),
+    "a function of functions": (lambda t: t.evaluate(lambda: list), "what a function gives for batches must be"),
+    "text": (lambda t: t.step("a", "b"), "expected an array of numbers, got 'a' (str)"),
+    "texts": (lambda t: t.step([["a"]], T), "expected an array of numbers, got ['a'] (list)"),
+    "complex": (lambda t: t.step(X.astype(complex), T), "expected an array of numbers, got an array of shape"),
+    "complex torch": (lambda t: t.step(torch.ones(8, 6) * 1j, T), "expected a tensor of real numbers"),
+    "masked": (lambda t: t.step(np.ma.masked_less(X, 0), T), "would be taken; pass array.filled(value)"),
+    "nested": (lambda t: t.step(torch.nested.nested_tensor([torch.ones(6)] * 8), T), "is a nested torch tensor"),
+    "meta": (lambda t: t.step(torch.ones(8, 6, device="meta"), T), "on the device meta, which has no memory"),
+    "sparse": (lambda t: t.step(torch.ones(8, 6).to_sparse(), T), "of the layout torch.sparse_coo; pass tensor.to_dense()"),
     "one input": (lambda t: t.step([X, X], T), "2 inputs were given, addInputs declared 1: x"),
     "a row of numbers": (lambda t: t.step([1.0, 2.0], T), "a row of numbers is an array: np.array(numbers, np.float32)"),
     "fewer inputs": (lambda t: t.step(X[:4], T), "4 in the input 'x', 8 in the label 't'"),
@@ -207,6 +223,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("case", WRONG)
 def test_mistakes_are_told_with_what_is_expected(case, caplog):
     """Each is raised, once, and nothing has been trained."""

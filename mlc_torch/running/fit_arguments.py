@@ -1,0 +1,37 @@
+"""What ``fit`` takes beside the batches, checked before anything is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from numbers import Integral, Real
+from typing import Any
+
+from mlc_torch.running.history import Epoch
+from mlc_torch.spelling.arguments import describe
+
+Callback = Callable[[Epoch], object]
+"""Called after each epoch. Training ends where it returns true."""
+
+
+def check_numbers(epochs: Any, patience: Any, accumulate: Any, min_delta: Any) -> None:
+    for name, number in (("epochs", epochs), ("patience", patience), ("accumulate", accumulate)):
+        if number is None and name == "patience":
+            continue
+        if not isinstance(number, Integral) or isinstance(number, bool):
+            raise TypeError(f"{name} must be a whole number, got {describe(number)}")
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1, got {number}")
+    if isinstance(min_delta, bool) or not isinstance(min_delta, Real):
+        raise TypeError(f"min_delta must be a number, got {describe(min_delta)}")
+    if not math.isfinite(min_delta):
+        raise ValueError(f"min_delta must be finite, got {min_delta}")
+
+
+def as_callbacks(given: Any) -> list[Callback]:
+    called = [given] if callable(given) else list(given) if isinstance(given, Iterable) else None
+    if called is None or not all(map(callable, called)):
+        raise TypeError(
+            f"callbacks must be a function that is called with the Epoch, or a list of such, got {describe(given)}"
+        )
+    return called
