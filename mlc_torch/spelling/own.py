@@ -10,7 +10,7 @@ from mlc_torch.refusals import MLCRefusal
 from mlc_torch.spelling.arguments import describe
 
 
-def expected(who: str, name: str, what: str, came: Any) -> TypeError:
+def wrong_type(who: str, name: str, what: str, came: Any) -> TypeError:
     """The error for an argument of the wrong type."""
     return TypeError(f"{who}: argument {name!r} expects {what}, got {describe(came)}")
 
@@ -22,7 +22,7 @@ def as_path(who: str, path: Any, name: str = "path") -> Path:
     except TypeError:
         text = None
     if not isinstance(text, str):  # bytes, which Python takes for paths too, would be text in some places only
-        raise expected(who, name, "a path (str or os.PathLike)", path)
+        raise wrong_type(who, name, "a path (str or os.PathLike)", path)
     try:
         speakable = b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -35,5 +35,5 @@ def as_path(who: str, path: Any, name: str = "path") -> Path:
 def as_switch(who: str, name: str, value: Any) -> bool:
     """True or false: in Python any other value passes for one of the two, ``"no"`` for true."""
     if not isinstance(value, bool):
-        raise expected(who, name, "a bool", value)
+        raise wrong_type(who, name, "a bool", value)
     return value

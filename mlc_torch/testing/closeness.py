@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 
 from mlc_torch.refusals import last_refusal
+from mlc_torch.spelling.own import wrong_type
 from mlc_torch.tensor import MLCTensor
+from mlc_torch.tensor.plain_values import why_not_plain
 
 # What rounding does to a few operations in a row, by the coarser of the two types; whole numbers are equal or not.
 _TOLERANCES = {
@@ -17,6 +20,7 @@ _TOLERANCES = {
     torch.float32: (1.3e-6, 1e-5),
     torch.float64: (1e-7, 1e-7),
 }
+_UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
 _SHOWN = 5
 
 
@@ -39,6 +43,8 @@ def assert_close(
     __tracebackhide__ = True
     if (rtol is None) != (atol is None):
         raise TypeError("assert_close takes both rtol and atol, or neither")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        _check_tolerance(name, tolerance)
     left, left_name = _taken(actual, "actual")
     right, right_name = _taken(expected, "expected")
     names = f"{left_name} and {right_name}"
@@ -46,12 +52,21 @@ def assert_close(
         raise AssertionError(_with(msg, f"{names} differ in shape: {list(left.shape)} and {list(right.shape)}"))
     if check_dtype and left.dtype != right.dtype:
         raise AssertionError(_with(msg, f"{names} differ in type: {left.dtype} and {right.dtype}"))
+    left, right = _signed(left, "actual"), _signed(right, "expected")
     if rtol is None or atol is None:
         rtol, atol = (max(pair) for pair in zip(_tolerance(left), _tolerance(right), strict=True))
     wrong = _wrong(left, right, rtol, atol, equal_nan)
     if bool(wrong.any()):
         report = _report(left, right, wrong, rtol, atol)
         raise AssertionError(_with(msg, f"{names} are not close\n{report}"))
+
+
+def _check_tolerance(name: str, tolerance: Any) -> None:
+    __tracebackhide__ = True
+    if tolerance is not None and (isinstance(tolerance, bool) or not isinstance(tolerance, Real)):
+        raise wrong_type("assert_close", name, "a number", tolerance)
+    if tolerance is not None and not float(tolerance) >= 0:
+        raise ValueError(f"assert_close: argument {name!r} must be at least 0, got {tolerance}")
 
 
 def _taken(value: Any, role: str) -> tuple[torch.Tensor, str]:
@@ -65,16 +80,33 @@ def _taken(value: Any, role: str) -> tuple[torch.Tensor, str]:
             return value.torch.cpu(), f"{role} ({value!r})"
         except ValueError:
             raise AssertionError(f"{role} ({value!r}) holds no data; has the graph been executed?") from None
+    trouble = why_not_plain(value)
+    if trouble:
+        raise ValueError(f"assert_close: {role} {trouble}")
     if isinstance(value, torch.Tensor):
+        if value.is_complex():
+            raise TypeError(f"assert_close takes real numbers, {role} is a tensor of {value.dtype}")
         return value.detach().cpu(), role
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # a list whose rows differ in length
+        raise TypeError(f"assert_close: {role} is a {type(value).__name__} that makes no array ({error})") from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"assert_close takes tensors, arrays and numbers, {role} is {type(value).__name__}")
-    if array.dtype.kind == "u" and array.itemsize > 1:
-        array = array.astype(np.int64)
-    elif array.dtype.itemsize > 8:
+    if array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     return torch.from_numpy(np.array(array, order="C")), role
+
+
+def _signed(values: torch.Tensor, role: str) -> torch.Tensor:
+    """Torch compares its unsigned types with nothing else."""
+    __tracebackhide__ = True
+    if values.dtype not in _UNSIGNED:
+        return values
+    made = values.to(torch.int64)
+    if bool((made < 0).any()):
+        raise ValueError(f"assert_close: {role} holds a whole number of 2**63 or more, which int64 cannot hold")
+    return made
 
 
 def _tolerance(values: torch.Tensor) -> tuple[float, float]:

@@ -131,6 +131,63 @@ def test_what_has_no_values_is_said():
         assert_close(VALUES, VALUES, rtol=1)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (torch.tensor([1 + 1j]), TypeError, "takes real numbers, actual is a tensor of torch.complex64"),
+        (np.array([1 + 1j]), TypeError, "takes tensors, arrays and numbers, actual is ndarray"),
+        (np.array([2**64 - 1], np.uint64), ValueError, r"actual holds a whole number of 2\*\*63 or more"),
+        (torch.tensor([2**63], dtype=torch.uint64), ValueError, r"actual holds a whole number of 2\*\*63 or more"),
+        (
+            torch.ones(1).to_sparse(),
+            ValueError,
+            r"actual is a torch tensor of the layout torch.sparse_coo; pass tensor.to_dense",
+        ),
+        (torch.ones(1, device="meta"), ValueError, "actual is a torch tensor on the device meta, which has no memory"),
+        (lambda: torch.nested.nested_tensor([torch.ones(1)]), ValueError, "actual is a nested torch tensor"),
+        (
+            np.ma.masked_less(np.array([-1.0]), 0),
+            ValueError,
+            r"actual is a masked array, .* pass array.filled\(value\)",
+        ),
+        ([[1.0, 2.0], [3.0]], TypeError, r"actual is a list that makes no array \(.*inhomogeneous"),
+    ],
+)
+def test_what_has_other_values_than_numbers(value, error, says):
+    """Each would pass for close to what it is not, or fail in words of torch's."""
+    actual = value() if callable(value) else value
+    for expected in ([1.0], [-1]):
+        with pytest.raises(error, match=says):
+            assert_close(actual, expected, rtol=1.0, atol=1.0)
+        with pytest.raises(error, match=says.replace("actual", "expected")):
+            assert_close(expected, actual)
+
+
+@pytest.mark.parametrize("type_", [torch.uint16, torch.uint32, torch.uint64])
+def test_unsigned_numbers_compare_with_all_others(type_):
+    three = torch.tensor([3]).to(type_)
+    for same in (three, np.array([3], np.int8), [3.0], three.numpy()):
+        assert_close(three, same)
+    for other in ([4], [-3], three.numpy() + 1):
+        with pytest.raises(AssertionError, match="3, expected"):
+            assert_close(three, other)
+
+
+@pytest.mark.parametrize(
+    ("rtol", "atol", "error", "says"),
+    [
+        ("a", 1, TypeError, "argument 'rtol' expects a number, got 'a'"),
+        (1, True, TypeError, "argument 'atol' expects a number, got True"),
+        (1, -1e-3, ValueError, "argument 'atol' must be at least 0, got -0.001"),
+        (float("nan"), 1, ValueError, "argument 'rtol' must be at least 0, got nan"),
+    ],
+)
+def test_tolerances_are_numbers(rtol, atol, error, says):
+    with pytest.raises(error, match=says):
+        assert_close(1.0, 1.0, rtol=rtol, atol=atol)
+
+
 def test_the_first_frame_shown_is_the_tests_own():
     with pytest.raises(AssertionError) as found:
         assert_close(1.0, 2.0)
