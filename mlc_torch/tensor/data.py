@@ -16,6 +16,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, direct_call, prop
 from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
+from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.shapes import reads_as
 
 TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
@@ -190,8 +191,11 @@ _MadeAtOnce.__call__ = direct_call(  # type: ignore[method-assign]
 def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
     """A buffer as contiguous bytes, and what it says its elements are; what has no bytes in place is refused."""
     kind = type(memory)
-    if kind is not np.ndarray and isinstance(memory, torch.Tensor):
-        return _tensor_bytes(memory), memory.dtype
+    if kind is not np.ndarray:
+        if isinstance(memory, torch.Tensor):
+            return _tensor_bytes(memory), memory.dtype
+        if isinstance(memory, np.ma.MaskedArray):
+            refuse(f"the buffer {why_not_plain(memory)}")
     try:
         view = memoryview(memory)
         element = (view.format, view.itemsize)
@@ -227,10 +231,8 @@ def _uncastable_bytes(memory: Any) -> memoryview:
 
 
 def _tensor_bytes(memory: torch.Tensor) -> memoryview:
-    if memory.device.type != "cpu":
-        refuse(f"the buffer is a torch tensor on {memory.device}; pass tensor.cpu()")
-    if memory.layout is not torch.strided:
-        refuse(f"the buffer is a torch tensor of the layout {memory.layout}; pass tensor.to_dense()")
+    if not memory.is_cpu or memory.is_nested or memory.layout is not torch.strided or memory.is_quantized:
+        refuse(f"the buffer {why_not_plain(memory) or f'is a torch tensor on {memory.device}; pass tensor.cpu()'}")
     if memory.is_conj() or memory.is_neg():
         refuse("the buffer is a torch tensor still to be conjugated; pass tensor.resolve_conj().resolve_neg()")
     if not memory.is_contiguous():

@@ -14,10 +14,12 @@ from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
+from mlc_torch.spelling.own import wrong_type
 from mlc_torch.tensor.blank import BlankState
 from mlc_torch.tensor.data import DATA_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.elements import check_fit
+from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
 from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
@@ -375,6 +377,7 @@ class MLCTensor(MLCObject):
         """An ``MLCTensor`` over the memory of a NumPy array: trained values appear there too."""
         if not isinstance(array, np.ndarray):
             raise TypeError(f"MLCTensor.from_numpy expects a numpy.ndarray, got {type(array).__name__}")
+        _check_making("from_numpy", array, label)
         try:
             type_ = DATA_TYPES[torch.from_numpy(np.empty(0, array.dtype)).dtype]
         except (KeyError, TypeError, ValueError):
@@ -394,6 +397,7 @@ class MLCTensor(MLCObject):
         """An ``MLCTensor`` over the memory of a torch tensor: trained values appear there too."""
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"MLCTensor.from_torch expects a torch.Tensor, got {type(tensor).__name__}")
+        _check_making("from_torch", tensor, label)
         if tensor.dtype not in DATA_TYPES:
             raise TypeError(f"MLCTensor.from_torch: ML Compute has no type for {tensor.dtype}")
         if not tensor.is_contiguous():
@@ -444,6 +448,15 @@ class MLCTensor(MLCObject):
         elif value.device.type == "cpu" and value.numel() <= _FEW:  # a repr must not wait for a device
             words.append(f"= {', '.join(f'{v:g}' for v in value.flatten().tolist())}")
         return f"{type(self).__name__}({', '.join(words)})"
+
+
+def _check_making(member: str, values: Any, label: Any) -> None:
+    """What ``from_numpy`` and ``from_torch`` ask of their arguments alike."""
+    if label is not None and not isinstance(label, str):
+        raise wrong_type(f"MLCTensor.{member}", "label", "a str", label)
+    why = why_not_plain(values)
+    if why:
+        raise ValueError(f"MLCTensor.{member}: what was given {why}")
 
 
 def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:

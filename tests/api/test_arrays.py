@@ -116,6 +116,10 @@ def test_from_numpy_says_what_it_cannot_take():
         MLCTensor.from_numpy(VALUES.T)
     with pytest.raises(TypeError, match=r"expects a numpy.ndarray, got list"):
         MLCTensor.from_numpy([1.0])
+    with pytest.raises(ValueError, match=r"from_numpy: .* is a masked array, .*pass array.filled\(value\)"):
+        MLCTensor.from_numpy(np.ma.masked_less(VALUES, 2))
+    with pytest.raises(TypeError, match=r"from_numpy: argument 'label' expects a str, got 5 \(int\)"):
+        MLCTensor.from_numpy(VALUES, label=5)
 
 
 def test_read_only_arrays_stay_as_they_are():

@@ -344,3 +344,10 @@ def test_from_torch():
     ):
         with pytest.raises(error, match=r"from_torch"):
             MLCTensor.from_torch(wrong)
+    for label in (5, b"x", ["x"]):
+        with pytest.raises(TypeError, match="from_torch: argument 'label' expects a str, got"):
+            MLCTensor.from_torch(source, label=label)
+    with pytest.raises(ValueError, match="from_torch: .* on the device meta, which has no memory"):
+        MLCTensor.from_torch(torch.zeros(2, device="meta"))
+    with pytest.raises(ValueError, match=r"from_torch: .* pass tensor.to_dense\(\)"):
+        MLCTensor.from_torch(torch.eye(2).to_sparse())

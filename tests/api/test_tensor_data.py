@@ -8,6 +8,7 @@ import ctypes
 import gc
 import mmap
 import pickle
+import warnings
 import weakref
 
 import numpy as np
@@ -100,6 +101,14 @@ def test_a_longer_buffer_is_normal_and_no_length_is_too_small():
     assert MLCTensorData(bytesNoCopy=torch.zeros(0), length=0).length == 0
 
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch says that they may change
+    NESTED, JAGGED = (
+        torch.nested.nested_tensor([torch.zeros(1), torch.zeros(3)], layout=layout)
+        for layout in (torch.strided, torch.jagged)
+    )
+
+
 @pytest.mark.parametrize(
     ("buffer", "length", "says"),
     [
@@ -109,8 +118,11 @@ def test_a_longer_buffer_is_normal_and_no_length_is_too_small():
         (np.zeros((4, 4), np.float32).T[1:], 16, "numpy.ascontiguousarray"),
         (np.asfortranarray(np.zeros((4, 3))), 16, "numpy.ascontiguousarray"),
         (torch.zeros(4, 4).T[1:], 16, "tensor.contiguous()"),
-        (torch.zeros(4, device="meta"), 16, "tensor.cpu()"),
         (torch.zeros(4).to_sparse(), 16, "tensor.to_dense()"),
+        (torch.zeros(4, device="meta"), 16, "which has no memory"),
+        (np.ma.masked_less(np.array([1, -1, 2, 3], np.float32), 0), 16, "array.filled(value)"),
+        (NESTED, 16, "torch.nested.to_padded_tensor(tensor, 0)"),
+        (JAGGED, 16, "torch.nested.to_padded_tensor(tensor, 0)"),
         (torch.zeros(4, dtype=torch.complex64).conj(), 16, "tensor.resolve_conj()"),
         (torch.zeros(4, dtype=torch.complex64).conj().imag, 16, "resolve_neg()"),
         (memoryview(bytearray(16))[::2], 8, "not contiguous"),
@@ -119,6 +131,16 @@ def test_a_longer_buffer_is_normal_and_no_length_is_too_small():
 def test_what_does_not_serve_is_refused_with_the_way_out(buffer, length, says):
     assert MLCTensorData(bytesNoCopy=buffer, length=length) is None
     assert says in str(last_refusal())
+
+
+@pytest.mark.parametrize("given", [NESTED, JAGGED, np.ma.masked_less(np.ones((2, 2), np.float32), 2)], ids=type)
+def test_execute_refuses_what_holds_other_values_than_its_memory(given):
+    graph, x = mlc.MLCGraph(), mlc.MLCTensor(shape=[2, 2])
+    graph.node(mlc.MLCActivationLayer.relu, source=x)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=mlc.MLCDevice.cpu())
+    assert not inference.execute(inputsData={"x": given}, batchSize=0, options=[])
+    assert "MLCInferenceGraph.execute" in str(last_refusal()) and "the buffer is a " in str(last_refusal())
 
 
 @pytest.mark.parametrize("wrong", [None, "text", 3, [1, 2], (1.0,), {"a": 1}, object()])
