@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mlc_torch import commands
@@ -35,10 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [found.name for found in pkgutil.iter_modules(commands.__path__)]
     more: list[str] | None = None
     # The command that is named is loaded alone: some need torch, and others start faster without it.
-    for name in words[:1] if words[:1] and words[0] in names else names:
-        module = importlib.import_module(f"{commands.__name__}.{name}")
-        if not hasattr(module, "run"):
-            continue
+    for name, module in (_loaded(n for n in names if [n] == words[:1]) or _loaded(names)).items():
         about = (module.__doc__ or "").partition(": ")[2].strip().rstrip(".")
         chosen = choices.add_parser(name, help=about, description=about)
         module.add_arguments(chosen)
@@ -49,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(words)
     given.more = more
     return int(given.run(given))
+
+
+def _loaded(names: Iterable[str]) -> dict[str, Any]:
+    """Those of the modules that are commands; the others belong to one."""
+    modules = {name: importlib.import_module(f"{commands.__name__}.{name}") for name in names}
+    return {name: module for name, module in modules.items() if hasattr(module, "run")}
 
 
 if __name__ == "__main__":

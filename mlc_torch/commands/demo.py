@@ -42,6 +42,7 @@ from mlc_torch import (
 from mlc_torch.commands.programs import (
     add_options,
     check_extras,
+    check_out,
     chosen_device,
     extra,
     progress,
@@ -196,6 +197,7 @@ class Perceptron:
 def learn_digits(arguments: argparse.Namespace) -> dict[str, float]:
     """The whole program: data, training, test, picture."""
     check_extras()
+    check_out(arguments.out)
     digits = Digits.load()
     MLCPlatform.setRNGSeedTo(1)
     network = Perceptron(chosen_device(arguments.device), arguments.double_softmax)

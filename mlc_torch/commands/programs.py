@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 
 from mlc_torch import MLCDevice, MLCDeviceType, MLCRefusal, MLCTensorData, strict, unwrap
 from mlc_torch.extras import install
+from mlc_torch.refusals import in_one_line
 
 _PACKAGES = {"sklearn": "scikit-learn", "tqdm": "tqdm", "matplotlib": "matplotlib"}
 
@@ -29,13 +31,17 @@ def options(about: str | None, epochs: int, given: Sequence[str] | None) -> argp
     add_options(parser, epochs)
     chosen = parser.parse_args(given)
     check_extras()
+    check_out(chosen.out)
     return chosen
 
 
 def _count(text: str) -> int:
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError("at least 1")
+        raise argparse.ArgumentTypeError(f"a whole number above 0 is expected, got {text!r}")
     return number
 
 
@@ -68,6 +74,16 @@ def check_extras() -> None:
     """End a program before it starts rather than after its training, where it could not show its progress or draw."""
     extra("tqdm")
     extra("matplotlib.figure")
+
+
+def check_out(folder: Path) -> None:
+    """Likewise where its picture cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"--out {folder}: nothing can be written there ({in_one_line(error)})") from None
 
 
 def progress(steps: int, of: str, shown: bool = True) -> Iterator[int]:

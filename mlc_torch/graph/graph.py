@@ -29,6 +29,7 @@ from mlc_torch.seeing.dot import dot_description
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
+from mlc_torch.spelling.own import as_switch
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
 _LAYER = "with layer: MLCLayer"
@@ -280,4 +281,5 @@ class MLCGraph(MLCObject):
         there are any; a graph without a loss is refused. Parameters are named ``label.role``: ``dense1.weights``; they
         lie on the device that the graph was last compiled for.
         """
+        as_switch(f"{type(self).__name__}.to_module", "loss", loss)
         return self._lock.holding(lambda: torch_module(self._facts(), loss))

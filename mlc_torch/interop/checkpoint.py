@@ -26,10 +26,12 @@ from mlc_torch.interop.checkpoint_parts import (
     state_name,
     streams,
 )
+from mlc_torch.interop.graphs import expect_graph
 from mlc_torch.interop.torch_optimizer import TorchOptimizer
 from mlc_torch.interop.undo import Change, Undo, all_or_nothing, overwrite
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.spelling.own import as_path, as_switch
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state, held_by, way_back
@@ -48,11 +50,12 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     Where several processes share the graph, rank 0 writes it, and a call on another rank does nothing; a rank that loads
     afterwards waits until it is written.
     """
-    _expect_graph(graph, "save_checkpoint")
+    expect_graph(graph, "save_checkpoint")
     ranks = _ranks(graph)
     try:
+        target = as_path("save_checkpoint", path)
         if ranks is None or not ranks.rank:
-            write_file(Path(path), *graph._lock.holding(_gathered, graph))
+            write_file(target, *graph._lock.holding(_gathered, graph))
     finally:
         if ranks is not None:
             ranks.written()
@@ -89,18 +92,16 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     one for training; without it only weights, statistics and trained inputs are read. A checkpoint may come from another
     device, whose random streams cannot be taken up.
     """
-    _expect_graph(graph, "load_checkpoint")
-    if not isinstance(resume, bool):
-        raise TypeError(f"load_checkpoint: argument 'resume' expects a bool, got {type(resume).__name__} {resume!r}")
+    expect_graph(graph, "load_checkpoint")
+    source = as_path("load_checkpoint", path)
+    as_switch("load_checkpoint", "resume", resume)
     ranks = _ranks(graph)
     if ranks is not None:
         ranks.await_written()
-    graph._lock.holding(_take_up, graph, path, *read_file(Path(path)), resume)
+    graph._lock.holding(_take_up, graph, source, *read_file(source), resume)
 
 
-def _take_up(
-    graph: MLCGraph, path: str | os.PathLike[str], tensors: Tensors, about: dict[str, Any], resume: bool
-) -> None:
+def _take_up(graph: MLCGraph, path: Path, tensors: Tensors, about: dict[str, Any], resume: bool) -> None:
     try:
         changes = _planned_changes(graph, tensors, about, resume and graph._facts().trains)
     except MLCRefusal as why:
@@ -111,12 +112,7 @@ def _take_up(
 
 def describe_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """What a checkpoint says about itself: the graph it is of, and the optimizer's settings."""
-    return read_file(Path(path))[1]
-
-
-def _expect_graph(graph: Any, who: str) -> None:
-    if not isinstance(graph, MLCGraph):
-        raise TypeError(f"{who} expects an MLCGraph or a training or inference graph, got {type(graph).__name__}")
+    return read_file(as_path("describe_checkpoint", path))[1]
 
 
 def _settings(optimizer: MLCOptimizer) -> dict[str, Any]:

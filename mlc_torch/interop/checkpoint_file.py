@@ -54,8 +54,13 @@ def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, An
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
     contents = library.torch.save(tensors, {_ABOUT: text, _DIGEST: _digest(tensors, text)})
     _remove_unfinished(target.parent)
-    while not _replaced(target, contents):
-        pass  # another process took the new file for an unfinished one before it was locked
+    try:
+        while not _replaced(target, contents):
+            pass  # another process took the new file for an unfinished one before it was locked
+    except OSError as error:  # which names the file beside it, or none
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     _to_disk(target.parent)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ import torch
 from mlc_torch.engine.as_module import Input, SharedGraphModule
 from mlc_torch.extras import install
 from mlc_torch.graph import MLCGraph
+from mlc_torch.interop.graphs import expect_graph
 from mlc_torch.interop.names import spelled, unused
 from mlc_torch.refusals import log
+from mlc_torch.spelling.own import as_path, as_switch
 
 _TRANSLATES_SEVERAL_RESULTS = "2.7"
 """Before this version torch cannot write an operation with several results, such as batch normalization, as ONNX."""
@@ -28,6 +31,8 @@ def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.expo
 
     With ``dynamic_batch`` it takes any number of samples, where the layers allow it.
     """
+    expect_graph(graph, "export_program")
+    as_switch("export_program", "dynamic_batch", dynamic_batch)
     with _modes_kept(graph):
         return _exported(graph.to_module(), dynamic_batch)[0]
 
@@ -38,6 +43,9 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
     Inputs and outputs bear the names that ``addInputs`` and ``addOutputs`` gave them, else labels of tensors and layers:
     inputs as valid names of Python, and what several would share made unique.
     """
+    expect_graph(graph, "export_onnx")
+    target = _new_file(as_path("export_onnx", path))
+    as_switch("export_onnx", "dynamic_batch", dynamic_batch)
     with _modes_kept(graph):
         module = graph.to_module()
         program, free = _exported(module, dynamic_batch)
@@ -54,8 +62,17 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
         ) from missing
     assert made is not None
     _name_values(made.model.graph, list(module.inputs), module.outputs)
-    made.save(os.fspath(path), external_data=False)
-    return Path(path)
+    made.save(str(target), external_data=False)
+    return target
+
+
+def _new_file(path: Path) -> Path:
+    """A path that a file can be written to, as far as can be told: the export takes seconds, and writes at its end."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return path
 
 
 def _name_values(graph: Any, inputs: list[str], outputs: list[str]) -> None:

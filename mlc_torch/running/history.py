@@ -6,10 +6,10 @@ import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, overload
 
 from mlc_torch.extras import install
+from mlc_torch.spelling.own import as_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,7 @@ class History:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The losses as a matplotlib figure, written to ``path`` where one is given."""
+        target = None if path is None else as_path("History.plot", path)
         try:
             from matplotlib.figure import Figure
             from matplotlib.ticker import MaxNLocator
@@ -106,8 +107,8 @@ class History:
             axes.legend()
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
-        if path is not None:
-            figure.savefig(Path(path))
+        if target is not None:
+            figure.savefig(target)
         return figure
 
     __repr__ = __str__

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from mlc_torch.extras import install
+from mlc_torch.spelling.own import as_path
 
 
 class Unseen:
@@ -76,10 +77,11 @@ def writer_for(tensorboard: Any, stack: ExitStack) -> Writer | None:
         return None
     if hasattr(tensorboard, "add_scalar"):
         return tensorboard.add_scalar
+    folder = as_path("MLCTrainingGraph.fit", tensorboard, "tensorboard")
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(f"TensorBoard needs its package: {install('fit')}", name=missing.name) from missing
-    writer = SummaryWriter(str(tensorboard))
+    writer = SummaryWriter(str(folder))
     stack.callback(writer.close)
     return writer.add_scalar

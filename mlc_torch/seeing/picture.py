@@ -12,6 +12,7 @@ from mlc_torch.printable import printable
 from mlc_torch.seeing import picture_dot, picture_svg
 from mlc_torch.seeing.boxes import LONGEST, Box, Edge, Picture
 from mlc_torch.seeing.facts import GraphFacts
+from mlc_torch.spelling.own import as_path
 from mlc_torch.tensor import TensorState
 
 RENDERED = ("svg", "png", "pdf")
@@ -79,7 +80,7 @@ def _type(cell: TensorState) -> str:
 
 def draw(graph: GraphFacts, path: str | Path) -> Path:
     """Write the picture; the suffix says how: ``.svg``, ``.png``, ``.pdf`` or ``.dot``."""
-    path = Path(path)
+    path = as_path(f"{graph.title}.draw", path)
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in (*RENDERED, "dot"):
         raise ValueError(f"draw writes .svg, .png, .pdf or .dot, not {path.name!r}")

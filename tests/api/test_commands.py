@@ -9,7 +9,7 @@ import torch
 
 import mlc_torch
 from mlc_torch.__main__ import main
-from mlc_torch.commands import checks, doctor, training_check
+from mlc_torch.commands import checks, demo, doctor, training_check
 from mlc_torch.coverage.api import api
 from mlc_torch.coverage.compare import entries
 
@@ -154,6 +154,33 @@ def test_coverage_lists_every_member_on_request(capsys):
 def test_coverage_of_an_unknown_class_is_an_error(capsys):
     assert main(["coverage", "MLCNothing"]) == 2
     assert capsys.readouterr().err == "ML Compute has no MLCNothing\n"
+
+
+@pytest.mark.parametrize("name", ["checks", "programs", "nothing"])
+def test_what_is_no_command_is_told_with_those_that_are(name, capsys):
+    """Also the name of a module that lies beside them."""
+    with pytest.raises(SystemExit) as stop:
+        main([name])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert f"invalid choice: '{name}'" in error
+    assert all(there in error.partition("choose from")[2] for there in ("coverage", "demo", "doctor", "swift"))
+
+
+@pytest.mark.parametrize("epochs", ["x", "0", "-1", "1.5", ""])
+def test_epochs_are_a_whole_number_above_0(epochs, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", f"--epochs={epochs}"])
+    assert stop.value.code == 2
+    assert f"argument --epochs: a whole number above 0 is expected, got {epochs!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["file/folder", "file"])
+def test_a_folder_that_cannot_be_written_is_told_before_the_training(out, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(demo.Digits, "load", lambda: pytest.fail("the training has begun"))
+    with pytest.raises(SystemExit, match=rf"--out .*{out}: nothing can be written there \(\w+"):
+        main(["demo", "--out", str(tmp_path / out)])
 
 
 def test_a_command_is_needed(capsys):

@@ -203,6 +203,7 @@ WRONG = {
     "no min_delta": (lambda t: t.fit([(X, T)], min_delta=None, patience=1), "min_delta must be a number, got None"),
     "min_delta NaN": (lambda t: t.fit([(X, T)], min_delta=float("nan")), "min_delta must be finite, got nan"),
     "progress": (lambda t: t.fit([(X, T)], progress="yes"), "fit: argument 'progress' expects a bool, got 'yes' (str)"),
+    "tensorboard": (lambda t: t.fit([(X, T)], tensorboard=5), "fit: argument 'tensorboard' expects a path"),
     "progress 1": (lambda t: t.fit([(X, T)], progress=1), "fit: argument 'progress' expects a bool, got 1 (int)"),
     "a function of 5": (lambda t: t.fit(lambda: 5), "what a function gives for batches must be an iterable of (inputs, labels)"),
     "a function of functions": (lambda t: t.evaluate(lambda: list), "what a function gives for batches must be"),
@@ -421,6 +422,9 @@ def test_tensorboard_writes_into_a_folder(tmp_path):
 def test_the_history_draws_and_prints_itself(tmp_path):
     pytest.importorskip("matplotlib")
     history = program().fit(batches(), epochs=3, validation=batches(1), progress=False)
+    for wrong in (5, b"loss.png"):
+        with pytest.raises(TypeError, match=rf"History.plot: argument 'path' expects a path .*, got {wrong!r}"):
+            history.plot(wrong)
     figure = history.plot(tmp_path / "loss.png")
     (axes,) = figure.axes
     assert [line.get_label() for line in axes.lines] == ["training", "validation"]

@@ -348,6 +348,36 @@ def test_awkward_labels_of_trained_tensors(label, tmp_path):
     assert describe_checkpoint(tmp_path / "a")["graph"]["nodes"]
 
 
+MEMBERS = {
+    "save_checkpoint": save_checkpoint,
+    "load_checkpoint": load_checkpoint,
+    "describe_checkpoint": lambda graph, path: describe_checkpoint(path),
+}
+
+
+@pytest.mark.parametrize("path", [5, None, b"a.safetensors", ["a"]])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_path_is_text_or_path_like(trained, member, path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match=rf"{member}: argument 'path' expects a path \(str or os.PathLike\), got"):
+        MEMBERS[member](trained.training, path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
+@pytest.mark.parametrize("member", MEMBERS)
+def test_what_no_file_can_be_called_is_refused(trained, member, path):
+    with pytest.raises(MLCRefusal, match=f"{member}: argument 'path' is .*, and no file can be called so"):
+        MEMBERS[member](trained.training, path)
+
+
+def test_a_folder_that_is_not_there_is_told_by_the_path_that_was_given(trained, tmp_path):
+    path = tmp_path / "none" / "a.safetensors"
+    with pytest.raises(FileNotFoundError) as found:
+        save_checkpoint(trained.training, path)
+    assert found.value.filename == str(path) and str(found.value).endswith(f"{str(path)!r}")
+
+
 @pytest.mark.parametrize("resume", ["no", 0, 1, None, []])
 def test_resume_is_yes_or_no(trained, tmp_path, resume):
     save_checkpoint(trained.training, tmp_path / "a")

@@ -117,6 +117,46 @@ def test_a_given_module_keeps_its_mode(kind):
     assert torch.equal(program.module()(given), net[0](given))  # without dropout
 
 
+@pytest.mark.parametrize("wrong", [5, None, "graph", mlc.MLCGraph])
+def test_what_is_no_graph_is_a_type_error(wrong, tmp_path):
+    for member, call in (
+        ("export_program", lambda: export_program(wrong)),
+        ("export_onnx", lambda: export_onnx(wrong, tmp_path / "a.onnx")),
+    ):
+        with pytest.raises(TypeError, match=f"{member} expects an MLCGraph or a training or inference graph, got"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "says"),
+    [
+        (5, TypeError, "export_onnx: argument 'path' expects a path .*, got 5"),
+        (None, TypeError, "argument 'path' expects a path .*, got None"),
+        (b"a.onnx", TypeError, "argument 'path' expects a path .*, got b'a.onnx'"),
+        ("a\0b", mlc.MLCRefusal, "no file can be called so"),
+        ("none/a.onnx", FileNotFoundError, "none/a.onnx"),
+        (".", IsADirectoryError, "'.'"),
+    ],
+)
+def test_the_path_is_looked_at_before_anything_is_exported(path, error, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.export, "export", lambda *args, **more: pytest.fail("exported"))
+    with pytest.raises(error, match=says):
+        export_onnx(convolution_network(2), path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", ["no", 1, None])
+def test_the_batch_is_open_or_not(wrong, tmp_path):
+    graph = convolution_network(2)
+    for member, call in (
+        ("export_program", lambda: export_program(graph, dynamic_batch=wrong)),
+        ("export_onnx", lambda: export_onnx(graph, tmp_path / "a.onnx", dynamic_batch=wrong)),
+    ):
+        with pytest.raises(TypeError, match=f"{member}: argument 'dynamic_batch' expects a bool, got {wrong!r}"):
+            call()
+
+
 def test_without_the_packages_it_says_what_to_install(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n == "onnxscript" or n.startswith("onnxscript.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -165,6 +165,11 @@ def test_a_loss_that_is_not_there_is_refused():
     for made in (graph, mlc.MLCInferenceGraph(graphObjects=[graph])):
         with pytest.raises(MLCRefusal, match="the graph has no loss"):
             made.to_module(loss=True)
+        for wrong in ("yes", 1, None):
+            with pytest.raises(
+                TypeError, match=rf"{type(made).__name__}.to_module: argument 'loss' expects a bool, got {wrong!r}"
+            ):
+                made.to_module(loss=wrong)
 
 
 def test_modes():

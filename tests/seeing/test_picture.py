@@ -205,6 +205,13 @@ def test_what_cannot_be_drawn_is_said(without_dot, tmp_path, monkeypatch):
     graph = training(perceptron())
     with pytest.raises(ValueError, match=r"\.svg, \.png, \.pdf or \.dot"):
         graph.draw(tmp_path / "graph.jpg")
+    for wrong in (5, None, b"graph.svg"):
+        with pytest.raises(
+            TypeError, match=rf"MLCTrainingGraph.draw: argument 'path' expects a path .*, got {wrong!r}"
+        ):
+            graph.draw(wrong)
+    with pytest.raises(ValueError, match="no file can be called so"):
+        graph.draw("a\0.svg")
     with pytest.raises(ValueError, match="no nodes"):
         MLCGraph().draw(tmp_path / "graph.svg")
     with pytest.raises(RuntimeError, match="Graphviz"):
