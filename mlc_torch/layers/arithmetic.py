@@ -15,15 +15,37 @@ from mlc_torch.spelling import declare, prop
 Op = MLCArithmeticOperation
 
 
-def sqrt(x: torch.Tensor) -> torch.Tensor:
+class Sqrt(torch.autograd.Function):
     """The square root. Its slope at 0 is infinite, and infinity times an upstream 0 would be NaN: 0 is given instead."""
-    zero = x == 0
-    return torch.where(zero, x.detach(), torch.sqrt(torch.where(zero, torch.ones_like(x), x)))
+
+    generate_vmap_rule = True  # for programs that transform to_module() by torch.func
+
+    @staticmethod
+    def forward(x):
+        return torch.sqrt(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (root,) = ctx.saved_tensors
+        return (gradient / (2 * root)).masked_fill(root == 0, 0)
+
+
+def sqrt(x: torch.Tensor) -> torch.Tensor:
+    return Sqrt.apply(x) if _is_differentiated(x) else torch.sqrt(x)
 
 
 def power(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """x to the power y. Below 0 there is no logarithm and so no slope along y: 0 is given instead of NaN."""
-    return torch.pow(x, torch.where(x < 0, y.detach(), y))
+    return torch.pow(x, torch.where(x < 0, y.detach(), y) if _is_differentiated(y) else y)
+
+
+def _is_differentiated(x: torch.Tensor) -> bool:
+    """Whether somebody may want the slope: what keeps it finite takes longer than the value."""
+    return x.requires_grad and torch.is_grad_enabled()
 
 
 def multiply_no_nan(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.memory import Memory
 from mlc_torch.seeing.profile import Profile
 from mlc_torch.spelling import declare
+from mlc_torch.spelling.own import wrong_type
 from mlc_torch.tensor import MLCTensor, TensorState
 
 Feeds = Sequence[Feed]
@@ -80,6 +81,8 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
 
     def profile(self, work: Callable[[], Any] | None = None) -> Profile:
         """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""
+        if work is not None and not callable(work):
+            raise wrong_type(f"{type(self).__name__}.profile", "work", "a function without arguments", work)
         report = Profile(self._facts, self._force_options)
         if work is not None:
             with report:

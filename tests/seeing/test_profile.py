@@ -162,3 +162,8 @@ def test_on_every_device_the_heavy_layers_have_times(torch_device):
     assert ("(GPU time)" in report.title) == (torch_device.type == "cuda")
     convolutions = [row for row in report.layers if row.layer == "MLCConvolutionLayer"]
     assert len(convolutions) == 10 and all(row.calls == 2 and row.forward > 0 < row.backward for row in convolutions)
+
+
+def test_what_is_no_function_is_not_called():
+    with pytest.raises(TypeError, match="profile: argument 'work' expects a function without arguments, got 5"):
+        training(perceptron()).profile(5)
