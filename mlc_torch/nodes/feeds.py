@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from mlc_torch.enums import MLCLossType
@@ -162,8 +163,14 @@ def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, Tenso
     return known[0] if known else 0
 
 
+_UNSIGNED = {torch.int32: np.uint32, torch.int64: np.uint64}
+
+
 def check_indices(who: str, value: torch.Tensor, limit: int, reader: MLCLayer | None) -> None:
     """An index out of range would end a CUDA process, so it is looked for before the device sees it."""
+    unsigned = _UNSIGNED.get(value.dtype) if value.is_cpu else None
+    if unsigned is not None and value.numel() and value.numpy().view(unsigned).max() < limit:
+        return  # nearly always; what is negative would be large (4 µs for 32 indices, and not 15)
     low, high = (int(n) for n in torch.aminmax(value))
     if low < 0 or high >= limit:
         wrong, whose = low if low < 0 else high, "its layer" if reader is None else f"the layer {reader._label!r}"

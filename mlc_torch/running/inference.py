@@ -23,7 +23,7 @@ from mlc_torch.tensor.state import changes
 
 _HOW = f"batchSize: Int, {OPTIONS}, {HANDLER}"
 _INFER, _WHOLE = Mode.infer, Variant.whole
-_SIZES = 8
+_SIZES = 64
 """How many batch sizes of a graph may be usual."""
 
 
@@ -89,13 +89,13 @@ class MLCInferenceGraph(ExecutableGraph):
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
         usual = runs.usuals.get(batch)
-        if usual is None and (whole or (batch == runs.last_batch and len(runs.usuals) < _SIZES)):
+        if usual is None and (whole or (batch in runs.sizes and len(runs.usuals) < _SIZES)):
             usual = usual_inference(self, session, self._feeds[_WHOLE], full, batch, self._results[_WHOLE])
             if usual is not None:
                 runs.usuals[batch] = usual
         if usual is not None:
             runs.usual, runs.usual_of = usual, session
-        runs.last_batch = batch
+        runs.sizes.add(batch)
         return publish(session, self._device), targets
 
     @declare(

@@ -131,8 +131,8 @@ class Runs:
     """The session whose inferences ``usual`` runs."""
     usuals: dict[int, Usual] = field(default_factory=dict)
     """Those of its batch sizes that have come twice."""
-    last_batch: int = 0
-    """How many samples the last inference had that took the road."""
+    sizes: set[int] = field(default_factory=set)
+    """Those of inferences that took the road."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
@@ -144,4 +144,4 @@ class Runs:
 
     def forget_usual(self) -> None:
         """No inference is usual any more: one of an older session would keep that alive."""
-        self.usual, self.usual_of, self.usuals, self.last_batch = never, None, {}, 0
+        self.usual, self.usual_of, self.usuals, self.sizes = never, None, {}, set()

@@ -58,7 +58,13 @@ comes at once."""
 _TEXT = """\
 def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
-        if {other_batch} or options & {unusual} or failures or get_ident() not in threads{declines}:
+        if {other_batch}:
+            other = graph._runs.usuals.get(batch or {full})
+            if other is None:
+                return False
+            graph._runs.usual = other
+            return other(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps)
+        if options & {unusual} or failures or get_ident() not in threads{declines}:
             return False
         if labels or weights or len(inputs) != {count}:
             return False
@@ -82,7 +88,7 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
         runs = graph._runs
         if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
             return None
-        if session.gear is not gear or session.kept is not kept or any(hooks):
+        if any(hooks):
             return None
         targets = output_targets(outputs, graph._declared.outputs, {full}, {batch}) if outputs else ()
         {views}
@@ -90,6 +96,7 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
         try:
             try:
                 {copies}
+                session.gear, session.kept = gear, kept
                 values = forward([{taken}], ())
                 session.values = values
                 {publishing}

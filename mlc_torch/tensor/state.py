@@ -318,9 +318,11 @@ def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 def host_bytes(value: torch.Tensor) -> memoryview:
     """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere, and where they are few."""
-    if not value.is_cpu or not value.is_contiguous() or value.is_neg():
+    if not value.is_cpu or value.is_neg():
         with queueing(value.device):
             value = value.detach().cpu().contiguous().resolve_neg()
+    elif not value.is_contiguous():
+        value = value.contiguous()
     size = value.nbytes
     if not size:
         return memoryview(b"")

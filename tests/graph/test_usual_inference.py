@@ -179,7 +179,7 @@ def test_whole_and_short_batches_in_turn_make_no_way_anew():
         for batch in (4, 3) * 4:
             program.batch = batch
             program.plain()
-    assert "usual_inference" not in called
+    assert "usual_inference" not in called and "travel" not in called
 
 
 def test_an_input_of_indices_goes_past_the_road_too():
