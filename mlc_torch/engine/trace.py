@@ -26,7 +26,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.undo import way_back
-from mlc_torch.engine.views import UNSAFE, drop_unread
+from mlc_torch.engine.views import UNSAFE, drop_unread, share_copies
 from mlc_torch.layers.noise import Noise
 
 
@@ -128,6 +128,7 @@ def _recorded(
             gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
     outputs: list[list[Any]] = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
     recorder.graph.output(outputs)
+    share_copies(recorder.graph, forward)
     drop_unread(recorder.graph)
     ahead, calls = set(forward), [n for n in recorder.graph.nodes if n.op in ("call_function", "get_attr")]
     return Recording(

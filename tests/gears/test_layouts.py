@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,6 +17,7 @@ from mlc_torch import (
     MLCGraph,
     MLCGroupNormalizationLayer,
     MLCInferenceGraph,
+    MLCPaddingLayer,
     MLCPoolingDescriptor,
     MLCPoolingLayer,
     MLCPoolingType,
@@ -25,6 +26,7 @@ from mlc_torch.engine import following, layouts
 from mlc_torch.engine.following import Next
 from mlc_torch.engine.images import call_over_images
 from mlc_torch.engine.layouts import Layout
+from mlc_torch.engine.views import drop_unread, share_copies
 from mlc_torch.running.state import Variant
 from tests.gears.test_kernels import pretend
 from tests.graph.programs import conv, cpu, placeholder, values
@@ -289,6 +291,52 @@ def join(graph, x):
 def again(graph, x):
     weights = tensor(values(16, 16, 3, 3, seed=2), [1, 256, 3, 3])
     return graph.node(MLCConvolutionLayer(weights=weights, biases=None, descriptor=conv(16, 16)), source=x)
+
+
+def pad(graph, x):
+    return graph.node(MLCPaddingLayer(zeroPadding=[1, 1, 1, 1]), source=x)
+
+
+@pytest.mark.parametrize("chain", [[pad], [act, pad], [pad, act, pad], [pad, again]], ids=len)
+def test_what_is_padded_in_an_inference_lies_as_its_reader_wants_it(chain):
+    assert follows(chain) is Next.FLAT
+    assert follows(chain, differentiates=True) is None
+    assert follows([*chain, pool]) is not Next.FLAT
+
+
+aten, LAST = torch.ops.aten, {"memory_format": torch.channels_last}
+
+
+@pytest.mark.parametrize(
+    ("between", "want"),
+    [
+        (lambda graph, x, copy: None, 1),
+        (lambda graph, x, copy: graph.call_function(aten.relu.default, (copy,)), 1),
+        (lambda graph, x, copy: graph.call_function(aten.relu_.default, (x,)), 2),
+        (lambda graph, x, copy: graph.call_function(aten.relu_.default, (copy,)), 2),
+        (lambda graph, x, copy: graph.call_function(aten.relu_.default, (_flat(graph, x),)), 2),
+        (lambda graph, x, copy: graph.call_function(aten._foreach_zero_.default, ([x],)), 2),
+    ],
+    ids=["nothing", "reads", "writes", "writes into the copy", "writes into a view", "writes into several"],
+)
+def test_copies_of_one_image_in_one_layout_are_one(between, want):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    copies = [graph.call_function(aten.clone.default, (x,), LAST)]
+    between(graph, x, copies[0])
+    copies.append(graph.call_function(aten.clone.default, (x,), LAST))
+    other = graph.call_function(aten.clone.default, (x,), {"memory_format": torch.contiguous_format})
+    made = [graph.call_function(aten.neg.default, (copy,)) for copy in (*copies, other)]
+    given = graph.call_function(aten.clone.default, (x,), LAST)  # a program's own
+    graph.output([made, given])
+    share_copies(graph, list(graph.nodes))
+    drop_unread(graph)
+    left = [node for node in graph.nodes if node.target is aten.clone.default]
+    assert len(left) == want + 2 and given in left and other in left
+
+
+def _flat(graph: fx.Graph, x: fx.Node) -> fx.Node:
+    return graph.call_function(aten.view.default, (x, [-1]))
 
 
 @pytest.mark.parametrize(
