@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.engine.plan import Trained
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
 from mlc_torch.nodes.node import Node, producers
@@ -78,16 +79,38 @@ def warn_unmade(warned: set[str], nodes: Sequence[Node], outputs: Mapping[str, T
 def warn_unread(
     warned: set[str], nodes: Sequence[Node], declared: Sequence[tuple[str, Mapping[str, TensorState]]]
 ) -> None:
-    """Inputs, labels and weights that were declared and that no node of the graph reads."""
+    """Inputs, labels and weights that were declared and that no node of the graph reads, or under several names."""
     read = {id(c) for node in nodes for c in node.reads}
+    known: dict[int, str] = {}
     for kind, cells in declared:
         for name, cell in cells.items():
+            first = known.setdefault(id(cell), f"the {kind} {name!r}")
+            if first != f"the {kind} {name!r}":
+                warn_once(
+                    warned,
+                    f"one tensor {kind} {name}",
+                    f"{first} and the {kind} {name!r} are one tensor ({cell.label}): data for the first counts for both",
+                )
             if id(cell) not in read:
                 warn_once(
                     warned,
                     f"unread {kind} {name}",
                     f"no node of the graph reads the {kind} {name!r} ({cell.label}); what is given for it is ignored",
                 )
+
+
+def warn_half_trained(warned: set[str], nodes: Sequence[Node], trained: Iterable[Trained]) -> None:
+    """Parameters of a layer that another layer reads as a source: of that use there is no gradient."""
+    readers = {id(c): node.layer for node in nodes for c in node.reads}
+    for item in trained:
+        reader = readers.get(id(item.cell))
+        if reader is not None and item.slot is None:
+            warn_once(
+                warned,
+                f"half trained {item.cell.tensor_id}",
+                f"the tensor {item.cell.label!r} is a parameter of a layer and a source of the layer {reader._label!r}, and the "
+                "gradient of the second does not count; give it to setTrainingTensorParameters too",
+            )
 
 
 def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells: Iterable[TensorState]) -> None:

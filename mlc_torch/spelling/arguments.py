@@ -8,6 +8,7 @@ looked up by name when they are first needed, so that this room knows none.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,15 +41,20 @@ def to_int(value: Any) -> int:
     return number
 
 
+_TOO_LARGE = 2.0**128 - 2.0**103
+"""What Swift's Float rounds to infinity."""
+
+
 def to_float(value: Any) -> float:
-    if type(value) is float:
-        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError("Float (a number)")
     try:
-        return float(value)
+        number = float(value)
     except OverflowError:
-        raise TypeError("Float (a number that a float can hold)") from None
+        number = _TOO_LARGE
+    if _TOO_LARGE <= abs(number) < math.inf:
+        raise TypeError("Float (a number up to 3.4e38 in size, which 32 bits hold, or infinity)")
+    return number
 
 
 def _is_bool(value: Any) -> bool:

@@ -170,7 +170,7 @@ def _converter(type_: str) -> Converter:
     return coerce if coerce is not None else converter(type_)
 
 
-_EXACT = {"Float": "float", "TimeInterval": "float", "Bool": "bool", "String": "str"}
+_EXACT = {"TimeInterval": "float", "Bool": "bool", "String": "str"}
 
 
 def _is_ours(type_: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import math
 import os
 import pickle
 import subprocess
@@ -547,3 +548,15 @@ def test_a_first_layer_loads_nothing():
     run = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, check=True)
     count, sympy = run.stdout.split()
     assert int(count) < 20 and sympy == "False"
+
+
+@pytest.mark.parametrize("number", [1e39, -1e39, sys.float_info.max, 10**400, 3.4028235677973366e38], ids=str)
+def test_a_float_is_one_of_32_bits(number):
+    """Swift's holds no more; torch would refuse it in every run."""
+    with pytest.raises(TypeError, match=r"argument 'max' expects Float \(a number up to 3.4e38 in size"):
+        mlc_torch.MLCActivationLayer.clamp(min=0, max=number)
+
+
+@pytest.mark.parametrize("number", [float(np.finfo(np.float32).max), math.inf, -math.inf, np.float32(2.5), 3], ids=str)
+def test_what_32_bits_hold_is_a_float(number):
+    assert mlc_torch.MLCActivationLayer.clamp(min=-math.inf, max=number).descriptor.b == number

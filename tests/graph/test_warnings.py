@@ -14,6 +14,8 @@ from mlc_torch import (
     MLCGraph,
     MLCInferenceGraph,
     MLCLossType,
+    MLCMatMulDescriptor,
+    MLCMatMulLayer,
     MLCReductionType,
     MLCSoftmaxLayer,
     MLCSoftmaxOperation,
@@ -45,6 +47,24 @@ def softmax(operation=MLCSoftmaxOperation.softmax) -> MLCSoftmaxLayer:
 
 def integer_labels() -> Program:
     return classifier(Kind.softmaxCrossEntropy, label_type=MLCDataType.int64)
+
+
+def one_tensor_twice() -> Program:
+    """A mistake in a program that takes noise out of images: the label is the input."""
+    graph, x = MLCGraph(), placeholder(4, 6)
+    layer = dense(6, 6)
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
+    training.addInputs({"x": x}, lossLabels={"t": x})
+    return Program(training, graph, {"x": x}, {"t": x}, {"x": values(4, 6), "t": values(4, 6, seed=1)}, [layer], y)
+
+
+def weights_as_a_source() -> Program:
+    program = classifier(Kind.meanSquaredError)
+    weights = program.graph.reshape(shape=[6, 3], source=program.layers[0].weights)
+    product = MLCMatMulLayer(descriptor=MLCMatMulDescriptor(alpha=1, transposesX=False, transposesY=False))
+    program.graph.node(product, sources=[program.inputs["x"], weights])
+    return program
 
 
 def softmax_twice() -> Program:
@@ -119,6 +139,8 @@ def loss_that_is_nan() -> Program:
 
 CAUSES = {
     loss_that_is_nan: "the loss is NaN",
+    one_tensor_twice: "the input 'x' and the label 't' are one tensor",
+    weights_as_a_source: "the gradient of the second does not count",
     input_that_nobody_reads: "no node of the graph reads the input 'spare'",
     label_that_nobody_reads: "no node of the graph reads the label 'more'",
     integer_labels: "has integer labels",
