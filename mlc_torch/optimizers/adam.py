@@ -15,6 +15,8 @@ _BETAS = "beta1: Float, beta2: Float, epsilon: Float"
 class _Adam(MLCOptimizer):
     """m = β1·m + (1-β1)·g;  v = β2·v + (1-β2)·g²;  w -= lr·√(1-β2^t)/(1-β1^t) · m/(√v + ε)."""
 
+    _in_chunks = True
+
     beta1 = prop("Float", "How much of the old mean of the gradients an update keeps.")
     beta2 = prop("Float", "How much of the old mean of the squared gradients an update keeps.")
     epsilon = prop("Float", "What is added to the root before dividing by it.")

@@ -46,6 +46,8 @@ class MLCOptimizer(MLCObject):
 
     _replayable: ClassVar[bool] = True
     """Whether an update is the same work each time, so that a device may record and replay it."""
+    _in_chunks: ClassVar[bool] = False
+    """Whether it can be told to leave an update as calls, so that large ones are made chunk by chunk."""
     _makes_much: ClassVar[bool] = False
     """Whether it makes as many numbers again on the way to new weights."""
     _decouples_decay: ClassVar[bool] = False
@@ -81,7 +83,7 @@ class MLCOptimizer(MLCObject):
     ) -> None:
         """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device.
 
-        Given ``into``, it is left there as what is to be called.
+        Given ``into``, which it is only if it says so by ``_in_chunks``, it is left there as what is to be called.
         """
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
 
@@ -106,7 +108,7 @@ class MLCOptimizer(MLCObject):
         Clipping looks at whole gradients; the rest is done element by element, in pieces where ``cut`` makes them.
         """
         prepares = self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale
-        if cut is None and (prepares or self._makes_much) and are_many(params, grads, *states):
+        if self._in_chunks and cut is None and (prepares or self._makes_much) and are_many(params, grads, *states):
             self._update_in_chunks(params, grads, states, numbers)
             return
         if prepares:

@@ -21,7 +21,7 @@ class MLCRMSPropOptimizer(MLCOptimizer):
     n = α·n + (1-α)·g²; centered: a = α·a + (1-α)·g, n̂ = n - a²; Δ = μ·Δ - lr·g/(√n̂ + ε); w += Δ.
     """
 
-    _makes_much = True
+    _in_chunks = _makes_much = True
 
     momentumScale = prop("Float", "How much of the last step joins the next.")
     alpha = prop("Float", "How much of the old mean of the squared gradients an update keeps.")

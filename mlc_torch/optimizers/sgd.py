@@ -15,6 +15,8 @@ class MLCSGDOptimizer(MLCOptimizer):
     w -= lr·g; with momentum m = μ·m + lr·g, w -= m; Nesterov: m = μ·m + g, w -= lr·(g + μ·m).
     """
 
+    _in_chunks = True
+
     momentumScale = prop("Float", "How much of the last step joins the next.")
     usesNesterovMomentum = prop("Bool", "Whether the momentum is Nesterov's.")
 

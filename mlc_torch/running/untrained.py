@@ -85,7 +85,7 @@ def warn_unread(
     for kind, cells in declared:
         for name, cell in cells.items():
             first = known.setdefault(id(cell), f"the {kind} {name!r}")
-            if first != f"the {kind} {name!r}":
+            if id(cell) in read and first != f"the {kind} {name!r}":
                 warn_once(
                     warned,
                     f"one tensor {kind} {name}",

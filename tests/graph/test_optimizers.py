@@ -36,19 +36,23 @@ def assert_follows(bench: Bench, twin, number: int) -> None:
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6, err_msg=f"step {number}")
 
 
-@pytest.mark.parametrize("size", [None, 5], ids=["whole", "in chunks"])
 @pytest.mark.parametrize("preparation", PREPARATIONS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
-def test_the_formulas(kind, preparation, size, monkeypatch):
-    if size is not None:
-        monkeypatch.setattr(chunks, "_MUCH", 1)
-        monkeypatch.setattr(base, "chunk_size", lambda: size)
+def test_the_formulas(kind, preparation):
     settings = PREPARATIONS[preparation]
     bench, twin = Bench(kind.make(descriptor(settings))).compile(), kind.twin(starts(), settings)
     for number in range(STEPS):
         bench.step(number)
         twin.step(gradients(number))
         assert_follows(bench, twin, number)
+
+
+@pytest.mark.parametrize("preparation", PREPARATIONS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_the_formulas_in_chunks(kind, preparation, monkeypatch):
+    monkeypatch.setattr(chunks, "_MUCH", 1)
+    monkeypatch.setattr(base, "chunk_size", lambda: 5)
+    test_the_formulas(kind, preparation)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
@@ -184,7 +188,7 @@ def test_all_parameters_are_moved_by_one_fused_call(phases, monkeypatch):
     assert calls == [20]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks], ids=lambda k: k.name)
 def test_chunks_of_many_numbers(kind, monkeypatch):
     """As over whole tensors, several of them, one in no chunk's size and one of two numbers; and in no more memory."""
     settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l1", scale=0.01)
