@@ -85,7 +85,13 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
         fields["_bytes"], fields["_length"], fields["_owner"] = view, length, bytes
         fields["_element"], fields["_shape"], fields["_views"] = element, None, {}
         if deallocator is not None:
-            weakref.finalize(made, deallocator, bytes, length)
+            last: Any = made
+            if length:
+                # Whoever looks into the memory, be it ``tensor.data`` or a torch tensor, looks through this and holds it.
+                last = memory_at(address_of(view), length, view)
+                seen = memoryview(last).cast("B")
+                fields["_bytes"] = fields["_owner"] = seen.toreadonly() if view.readonly else seen
+            weakref.finalize(last, deallocator, bytes, length)
         return made
 
     @classmethod

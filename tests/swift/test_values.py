@@ -1,0 +1,43 @@
+"""What crosses the bridge by value: data, options, numbers and names; and how long memory is held."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import MLCDataType, MLCTensor, MLCTensorData
+
+
+# The same in Python, without a compiler
+
+
+MEMORY = {
+    "array": lambda: np.ones(4, np.float32),
+    "read-only": lambda: np.ones(4, np.float32).tobytes(),
+    "bytearray": lambda: bytearray(np.ones(4, np.float32).tobytes()),
+    "torch": lambda: torch.ones(4),
+}
+
+
+@pytest.mark.parametrize("make", MEMORY.values(), ids=MEMORY)
+def test_a_deallocator_waits_for_whoever_looks(make):
+    calls, buffer = [], make()
+    data = MLCTensorData(bytesNoCopy=buffer, length=16, deallocator=lambda b, n: calls.append((b, n)))
+    assert data.bytes.readonly == isinstance(buffer, bytes)
+    tensor = MLCTensor(shape=[4], data=data, dataType=MLCDataType.float32)
+    looking = [tensor.data, np.asarray(tensor._cell.current()), data.bytes[4:8]]
+    del data, tensor
+    while looking:
+        gc.collect()
+        assert calls == [] and np.frombuffer(looking.pop(), np.float32)[0] == 1
+    gc.collect()
+    assert len(calls) == 1 and calls[0][0] is buffer and calls[0][1] == 16
+
+
+def test_a_deallocator_of_no_memory_runs_too():
+    calls = []
+    MLCTensorData(bytesNoCopy=bytearray(4), length=0, deallocator=lambda b, n: calls.append(n))
+    assert calls == [0]
