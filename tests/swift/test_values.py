@@ -9,6 +9,14 @@ import pytest
 import torch
 
 from mlc_torch import MLCDataType, MLCTensor, MLCTensorData
+from tests.swift.toolbox import HERE, run
+
+
+@pytest.mark.swift
+@pytest.mark.parametrize("how", [[], ["-O"]], ids=["Onone", "O"])
+def test_data_is_a_value(how):
+    done = run(HERE / "behaviour" / "data.swift", *how)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 # The same in Python, without a compiler

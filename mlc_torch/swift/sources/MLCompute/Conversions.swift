@@ -169,31 +169,26 @@ private func view(_ at: UnsafeRawPointer, _ length: Int, _ access: Int32) -> PyP
     return made
 }
 
-func address(_ p: PyPtr) -> UnsafeMutableRawPointer {
+/// `body` gets where the bytes of a Python object lie, and how many they are.
+private func looking<Result>(into p: PyPtr, _ who: StaticString, _ body: (UnsafeMutableRawPointer?, Int) -> Result) -> Result {
     withUnsafeTemporaryAllocation(byteCount: PyBuffer.size, alignment: 8) { raw in
         let buffer = raw.baseAddress!
-        if py.getBuffer(p, buffer, 0) != 0 { failed("bytes") }
+        if py.getBuffer(p, buffer, 0) != 0 { failed(who) }
         defer { py.releaseBuffer(buffer) }
-        return PyBuffer.address(buffer) ?? UnsafeMutableRawPointer(bitPattern: 8)!
+        return body(PyBuffer.address(buffer), PyBuffer.length(buffer))
     }
+}
+
+func address(_ p: PyPtr) -> UnsafeMutableRawPointer {
+    looking(into: p, "bytes") { start, _ in start ?? UnsafeMutableRawPointer(bitPattern: 8)! }
 }
 
 extension Data: Bridged {
     func toPython() -> PyPtr { withUnsafeBytes { py.bytesFrom($0.baseAddress, $0.count) } }
 
-    /// No copy: the Data keeps Python's buffer.
+    /// A copy, since Data is a value. On Linux nothing else is one: what is made with `bytesNoCopy` is written in place when a
+    /// program changes it, and an NSData or a DispatchData is copied anyway when it becomes a Data.
     static func fromPython(_ p: PyPtr) -> Data {
-        let buffer = UnsafeMutableRawPointer.allocate(byteCount: PyBuffer.size, alignment: 8)
-        if py.getBuffer(p, buffer, 0) != 0 { failed("Data") }
-        guard let start = PyBuffer.address(buffer), PyBuffer.length(buffer) > 0 else {
-            py.releaseBuffer(buffer)
-            buffer.deallocate()
-            return Data()
-        }
-        return Data(bytesNoCopy: start, count: PyBuffer.length(buffer), deallocator: .custom { _, _ in
-            let gil = GIL(); defer { gil.end() }
-            py.releaseBuffer(buffer)
-            buffer.deallocate()
-        })
+        looking(into: p, "Data") { start, length in start.map { Data(bytes: $0, count: length) } ?? Data() }
     }
 }
