@@ -46,4 +46,5 @@ struct FoundPython {
     // What was printed before a trap is to be seen, also where standard output is a pipe.
     if isatty(1) == 0, let stdout = dlsym(nil, "stdout")?.load(as: UnsafeMutablePointer<FILE>?.self) { setvbuf(stdout, nil, _IONBF, 0) }
     _metalDevices = allDevices
+    waitForTheStart()
 }

@@ -20,6 +20,7 @@ var py: CPython { @inline(__always) unsafeAddress { UnsafePointer(running.unsafe
 
 /// A lazy global is made once, by one thread, while others wait.
 private let start: Void = {
+    starting.lock(); defer { starting.unlock() }
     let made = UnsafeMutablePointer<Runtime>.allocate(capacity: 1)
     made.initialize(to: Runtime())
     running = made
@@ -41,6 +42,7 @@ struct Runtime {
     var alive = PointerTable()
     var shortNames = ShortNames()
     let threadKey: pthread_key_t
+    var ending = Ending()
 
     init() {
         let found = FoundPython.find()
@@ -106,7 +108,7 @@ struct Runtime {
             if python.run("import mlc_torch.swift.inside; mlc_torch.swift.inside.own_process()") != 0 { end("Python raised the error above") }
             _ = python.saveThread()
         }
-        atexit { finish() }
+        ending.order()
     }
 
     private static func kept<Object>(_ objects: [Object]) -> UnsafeMutablePointer<Object> {
@@ -114,14 +116,6 @@ struct Runtime {
         memory.initialize(from: objects, count: objects.count)
         return memory
     }
-}
-
-/// At the program's end: how often a refusal was repeated.
-private func finish() {
-    let gil = GIL(); defer { gil.end() }
-    guard let function = py.getAttributeNamed(rt.inside, "finish") else { return py.errorClear() }
-    if let answer = py.vectorcall(function, nil, 0, nil) { py.decref(answer) } else { py.errorPrint() }
-    py.decref(function)
 }
 
 // MARK: Python's lock
@@ -133,8 +127,21 @@ struct GIL {
         if running == nil { _ = start }
         if pthread_getspecific(rt.threadKey) == nil { Thread.attach() }
         state = py.ensure()
+        if state == GIL.taken { rt.ending.enter() }
+        if rt.ending.isOver { stop() }
     }
-    @inline(__always) func end() { py.release(state) }
+    @inline(__always) func end() {
+        if state == GIL.taken { rt.ending.leave() }
+        py.release(state)
+    }
+
+    /// PyGILState_UNLOCKED: this thread did not hold the lock before.
+    private static var taken: Int32 { 1 }
+
+    @inline(never) private func stop() -> Never {
+        end()
+        while true { sleep(60) }
+    }
 }
 
 /// A thread that Python did not start gets one Python thread state for its whole life, not one for each call.
@@ -158,9 +165,11 @@ private enum Thread {
 
 /// The program's own code runs without the lock, so that it may wait for other threads that need it.
 func outside(_ body: () -> Void) {
+    rt.ending.leave()
     let saved = py.saveThread()
     body()
     py.restoreThread(saved)
+    rt.ending.enter()
 }
 
 // MARK: calls. Arguments, a tuple of Python objects, are owned by the call; the answer is a new reference.
