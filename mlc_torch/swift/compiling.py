@@ -29,6 +29,11 @@ def compile_quietly(what: str, command: Sequence[str | Path], cwd: Path | None =
         raise SwiftTrouble(f"{what} does not compile with {command[0]} (its errors stand above)")
 
 
+def compiles(command: Sequence[str | Path]) -> bool:
+    """Whether the compiler has nothing against it."""
+    return _compile(command, None, shown=False)[0] == 0
+
+
 def _compile(command: Sequence[str | Path], cwd: Path | None, *, shown: bool) -> tuple[int, str]:
     words = []
     with (

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from mlc_torch.swift import cache
-from mlc_torch.swift.compiling import compile_swift
+from mlc_torch.swift.compiling import compile_swift, compiles
 from mlc_torch.swift.libpython import libpython
-from mlc_torch.swift.modules import build_modules, module_keys
+from mlc_torch.swift.modules import Modules, build_modules, module_keys
 from mlc_torch.swift.neighbours import chosen_neighbours
 from mlc_torch.swift.saying import SwiftTrouble
+from mlc_torch.swift.source_text import code, imports, is_marked_main
 from mlc_torch.swift.toolchain import Toolchain, toolchain
 
 
@@ -42,11 +43,19 @@ class Program:
         first = self.files[0]
         return (first.parent if first.name == "Contents.swift" else first).stem
 
-    @property
-    def module_name(self) -> str:
+    def module_name(self, tools: Toolchain, modules: Modules, folder: Path) -> str:
+        """As its file is called, unless a module is that a program gets with its imports: one module cannot be two."""
         name = re.sub(r"\W", "_", self.name, flags=re.ASCII)
-        taken = {"Swift", "Foundation", "MLCompute", "main", *self.neighbours}
-        return "Program" if not re.match(r"[A-Za-z_]", name) or name in taken else name
+        if not re.match(r"[A-Za-z_]", name) or name == "main":
+            return "Program"
+        imported = ("Swift", "Foundation", "MLCompute", *self.neighbours)
+        taken = name in imported or any(imports(code(path), name) for path in self.files)
+        if not taken and not name[0].islower():  # as no module of a toolchain is called; the compiler knows the others
+            probe = folder / "imports.swift"
+            probe.write_text("".join(f"import {module}\n" for module in imported), "utf-8")
+            taken = not compiles([tools.swiftc, "-typecheck", "-module-name", name, *modules.compiler_flags(), probe])
+            probe.unlink()
+        return f"{name}Program" if taken else name
 
     def compiled(self, tools: Toolchain) -> Path:
         """The folder of the cache that holds the compiled program."""
@@ -63,10 +72,9 @@ class Program:
     def _compile(self, tools: Toolchain, folder: Path) -> None:
         modules = build_modules(tools, self.neighbours)
         inputs = [self._page_as_main(path, folder) if path.name == "Contents.swift" else path for path in self.files]
-        flags = ["-O" if self.optimized else "-Onone", "-module-name", self.module_name, *modules.compiler_flags()]
-        if len(self.files) == 1 and re.search(
-            r"^\s*@main\b", self.files[0].read_text("utf-8", "replace"), re.MULTILINE
-        ):
+        name = self.module_name(tools, modules, folder)
+        flags = ["-O" if self.optimized else "-Onone", "-module-name", name, *modules.compiler_flags()]
+        if len(self.files) == 1 and is_marked_main(code(self.files[0])):
             flags.append("-parse-as-library")
         if not self.as_library:
             compile_swift(
@@ -112,7 +120,7 @@ def program(
     if len({path.name for path in paths}) < len(paths):
         raise SwiftTrouble("two files have the same name, which Swift does not take", 2)
     main = [path for path in paths if path.name in ("main.swift", "Contents.swift")]
-    if len(paths) > 1 and not main and not any("@main" in path.read_text("utf-8", "replace") for path in paths):
+    if len(paths) > 1 and not main and not any(is_marked_main(code(path)) for path in paths):
         raise SwiftTrouble(
             "of several files one is main.swift, which holds the top-level code, or has a type marked @main", 2
         )

@@ -28,6 +28,10 @@ if [ "$1" = -print-target-info ]; then
     exit
 fi
 echo "$@" >>"$LOG"
+case "$*" in
+    "-typecheck -module-name Taken "*) exit 1 ;;
+    -typecheck*) exit ;;
+esac
 while [ $# -gt 0 ]; do
     [ "$1" = -o ] && out=$2
     case $1 in
@@ -341,10 +345,29 @@ def test_files_that_do_not_make_a_program(home):
 
 
 @pytest.mark.parametrize(
-    ("file", "module"), [("a b.swift", "a_b"), ("3d.swift", "Program"), ("Metal.swift", "Program"), ("é.swift", "_")]
+    ("file", "module"),
+    [
+        ("a b.swift", "a_b"),
+        ("3d.swift", "Program"),
+        ("main.swift", "Program"),
+        ("Net.swift", "Net"),
+        ("é.swift", "_"),
+        ("Metal.swift", "MetalProgram"),
+        ("Taken.swift", "TakenProgram"),
+    ],
 )
 def test_any_name_of_a_file_serves(home, file, module):
-    assert program(*made(home, file)).module_name == module
+    (source,) = made(home, file)
+    assert swift("run", source, cwd=home).returncode == 7
+    (call,) = [line for line in log(home) if source in line]
+    assert f"-module-name {module} " in call
+
+
+def test_a_module_that_a_file_imports_is_not_the_program_itself(home):
+    (source,) = made(home, "XCTest.swift")
+    Path(source).write_text("@testable import class XCTest.XCTestCase")
+    assert swift("run", source, cwd=home).returncode == 7
+    assert "-module-name XCTestProgram " in log(home)[-1]
 
 
 def test_neighbours():
