@@ -134,8 +134,8 @@ def _option_set(name: str, options: dict[str, Any], tables: _Tables) -> list[str
         "}",
         f"extension {name}: Bridged {{",
         "    func toPython() -> PyPtr {",
-        f"        guard rawValue < {len(_raw_values(name))} else {{ return Int(truncatingIfNeeded: rawValue).toPython() }}",
-        f"        let p = rt.enums[{tables.enums[name]} + Int(rawValue)]!",
+        # Bits that no option has mean nothing; a program may well say ~0x4 or .max.
+        f"        let p = rt.enums[{tables.enums[name]} + Int(rawValue & {len(_raw_values(name)) - 1})]!",
         "        py.incref(p)",
         "        return p",
         "    }",

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCDataType, MLCTensor, MLCTensorData
-from tests.swift.toolbox import HERE, run
+from tests.swift.toolbox import HERE, run, written
 
 
 @pytest.mark.swift
@@ -17,6 +17,31 @@ from tests.swift.toolbox import HERE, run
 def test_data_is_a_value(how):
     done = run(HERE / "behaviour" / "data.swift", *how)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+RELU = """import MLCompute
+func floats(_ data: Data?) -> [Float] { data!.withUnsafeBytes { Array($0.bindMemory(to: Float.self)) } }
+let x = MLCTensor(shape: [4]), graph = MLCGraph(), y = graph.node(with: MLCActivationLayer.relu, source: x)!
+let inference = MLCInferenceGraph(graphObjects: [graph])
+let numbers = UnsafeMutablePointer<Float>.allocate(capacity: 4)
+numbers.update(from: [-1, 2, -3, 4], count: 4)
+let data = MLCTensorData(bytesNoCopy: numbers, length: 16)
+"""
+
+
+@pytest.mark.swift
+def test_unknown_options_mean_nothing(tmp_path):
+    written(
+        tmp_path,
+        a=RELU
+        + """inference.addInputs(["x": x])
+print(inference.compile(options: MLCGraphCompilationOptions(rawValue: ~0x4), device: .cpu()))
+print(inference.execute(inputsData: ["x": data], batchSize: 0, options: MLCExecutionOptions(rawValue: .max & ~1)))
+print(inference.execute(inputsData: ["x": data], batchSize: 0, options: [.synchronous, .init(rawValue: 1 << 40)]), floats(y.data))
+""",
+    )
+    done = run(tmp_path / "a.swift")
+    assert (done.returncode, done.stdout) == (0, "true\ntrue\ntrue [0.0, 2.0, 0.0, 4.0]\n"), done.stderr
 
 
 # The same in Python, without a compiler
