@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCDataType, MLCTensor, MLCTensorData
-from tests.swift.toolbox import HERE, run, written
+from tests.swift.toolbox import HERE, complaints, run, written
 
 
 @pytest.mark.swift
@@ -42,6 +42,21 @@ print(inference.execute(inputsData: ["x": data], batchSize: 0, options: [.synchr
     )
     done = run(tmp_path / "a.swift")
     assert (done.returncode, done.stdout) == (0, "true\ntrue\ntrue [0.0, 2.0, 0.0, 4.0]\n"), done.stderr
+
+
+@pytest.mark.swift
+def test_large_numbers_without_a_sign(tmp_path):
+    written(
+        tmp_path,
+        a=RELU
+        + """for number: NSNumber in [.init(value: UInt64.max), .init(value: UInt64(1) << 63), .init(value: UInt32.max), 7] {
+    print(floats(MLCTensor(shape: [1], fillWithData: number, dataType: .float32).data))
+}
+""",
+    )
+    done = run(tmp_path / "a.swift")
+    assert done.stdout == "[1.8446744e+19]\n[9.223372e+18]\n[4.2949673e+09]\n[7.0]\n", done.stderr
+    assert complaints(done) == []
 
 
 # The same in Python, without a compiler

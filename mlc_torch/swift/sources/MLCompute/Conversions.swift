@@ -130,6 +130,7 @@ func number(_ value: NSNumber) -> PyPtr {
     switch UInt8(bitPattern: value.objCType.pointee) {
     case UInt8(ascii: "f"), UInt8(ascii: "d"): return value.doubleValue.toPython()
     case UInt8(ascii: "B"): return value.boolValue.toPython()
+    case UInt8(ascii: "Q") where value.uint64Value > UInt64(Int.max): return value.doubleValue.toPython()       // no Int holds it
     default: return value.intValue.toPython()
     }
 }
