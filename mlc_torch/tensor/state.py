@@ -299,10 +299,12 @@ class TensorState:
             refuse("the tensor holds no data")
         if not 0 <= length <= source.nbytes:
             refuse(f"length is {length} bytes, the tensor holds {source.nbytes}")
-        if target.readonly:
-            refuse("the buffer is read-only")
         if target.nbytes < length:
             refuse(f"length is {length} bytes, the buffer holds {target.nbytes}")
+        if not length:
+            return  # an empty buffer says that it is read-only
+        if target.readonly:
+            refuse("the buffer is read-only")
         target[:length] = source[:length]
 
 

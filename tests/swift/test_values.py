@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCDataType, MLCTensor, MLCTensorData
+from mlc_torch import MLCDataType, MLCTensor, MLCTensorData, last_refusal
 from tests.swift.toolbox import HERE, complaints, run, written
 
 
@@ -59,7 +59,32 @@ def test_large_numbers_without_a_sign(tmp_path):
     assert complaints(done) == []
 
 
+@pytest.mark.swift
+def test_nothing_is_copied_into_no_memory(tmp_path):
+    written(
+        tmp_path,
+        a=RELU
+        + """let tensor = MLCTensor(shape: [4], data: data, dataType: .float32)
+var nothing: [Float] = []
+print(tensor.copyDataFromDeviceMemory(toBytes: &nothing, length: 0, synchronizeWithDevice: false))
+""",
+    )
+    done = run(tmp_path / "a.swift")
+    assert done.stdout == "true\n" and complaints(done) == []
+
+
 # The same in Python, without a compiler
+
+
+def test_an_empty_buffer_takes_nothing_and_is_too_small_for_more():
+    tensor = MLCTensor(shape=[2], fillWithData=1.0, dataType=MLCDataType.float32)
+    into = tensor.copyDataFromDeviceMemory
+    assert into(toBytes=np.zeros(0, np.float32), length=0, synchronizeWithDevice=False)
+    assert into(toBytes=bytes(8), length=0, synchronizeWithDevice=False)
+    assert not into(toBytes=np.zeros(0, np.float32), length=8, synchronizeWithDevice=False)
+    assert last_refusal().reason == "length is 8 bytes, the buffer holds 0"
+    assert not into(toBytes=bytes(8), length=8, synchronizeWithDevice=False)
+    assert last_refusal().reason == "the buffer is read-only"
 
 
 MEMORY = {
