@@ -45,6 +45,23 @@ print(inference.execute(inputsData: ["x": data], batchSize: 0, options: [.synchr
 
 
 @pytest.mark.swift
+def test_names_that_swift_takes_for_the_same(tmp_path):
+    """An é is one character or two, in short names and in long ones."""
+    written(
+        tmp_path,
+        a=RELU
+        + r"""for more in ["", " and some more letters"] {
+    let inference = MLCInferenceGraph(graphObjects: [graph])
+    print(inference.addInputs(["caf\u{e9}" + more: x]), inference.compile(device: .cpu()))
+    print(inference.execute(inputsData: ["cafe\u{301}" + more: data], batchSize: 0), floats(y.data))
+}
+""",
+    )
+    done = run(tmp_path / "a.swift")
+    assert done.stdout == 2 * "true true\ntrue [0.0, 2.0, 0.0, 4.0]\n", done.stderr
+
+
+@pytest.mark.swift
 def test_large_numbers_without_a_sign(tmp_path):
     written(
         tmp_path,

@@ -38,6 +38,8 @@ struct ShortNames {
     }
 
     private func made(_ utf8: UnsafeBufferPointer<UInt8>) -> PyPtr {
-        utf8.withMemoryRebound(to: CChar.self) { py.unicodeFrom($0.baseAddress, $0.count) }
+        if utf8.allSatisfy({ $0 < 0x80 }) { return utf8.withMemoryRebound(to: CChar.self) { py.unicodeFrom($0.baseAddress, $0.count) } }
+        // An é of one character and an é of two are the same name in Swift, and are to be in Python.
+        return String(decoding: utf8, as: UTF8.self).precomposedStringWithCanonicalMapping.toPython()
     }
 }
