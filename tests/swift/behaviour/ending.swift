@@ -40,7 +40,7 @@ print("leaving")
 switch how {
 case "exit", "long": exit(3)
 case "exit on another thread":
-    DispatchQueue.global().async { exit(4) }
+    Thread.detachNewThread { exit(4) }
     while true { sleep(1) }
 default: break
 }

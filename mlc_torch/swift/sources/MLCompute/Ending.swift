@@ -43,7 +43,10 @@ private func finish(_ status: Int32) {
     if let function = py.getAttributeNamed(rt.inside, "finish"), py.vectorcall(function, nil, 0, nil) == nil { py.errorPrint() }
     if rt.ending.callers > 1 { endNow(status) }         // one takes long, and would not survive the rest of the end
     // Should the program have ordered something that waits for one of those threads, it would wait forever.
-    DispatchQueue.global().asyncAfter(deadline: .now() + 60) { endNow(status) }
+    Thread.detachNewThread {
+        sleep(60)
+        endNow(status)
+    }
 }
 
 private func endNow(_ status: Int32) -> Never {
