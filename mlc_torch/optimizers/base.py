@@ -124,7 +124,9 @@ class MLCOptimizer(MLCObject):
         size = chunk_size()
         calls: list[Call] = []
         adds_signs = self._regularizationType is MLCRegularizationType.l1
-        spare = [torch.empty(size) for _ in range(3 if self._makes_much else 1 + adds_signs)]
+        # A program may have set torch's defaults.
+        new = partial(torch.empty, size, dtype=torch.float32, device="cpu")
+        spare = [new() for _ in range(3 if self._makes_much else 1 + adds_signs)]
         scales = self._scales(grads) if self._clips_by_norm else [None] * len(grads)
         for scale, *whole in zip(scales, params, grads, *states, strict=True):
             for p, g, *own in chunks(whole, size):
