@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
+from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, fused_adam_
 
@@ -52,12 +51,7 @@ class _Adam(MLCOptimizer):
         self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
 
     def _apply(
-        self,
-        params: Tensors,
-        grads: Tensors,
-        states: list[Tensors],
-        numbers: dict[str, Any],
-        into: list[Call] | None = None,
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, into: list[Call] | None = None
     ) -> None:
         fused_adam_(
             params,

@@ -18,6 +18,9 @@ from mlc_torch.torch_private import Call, Tensors, at_once, foreach
 DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
 """How every initializer begins."""
 
+Numbers = dict[str, Any]
+"""The numbers of a step, as floats or as tensors on the device."""
+
 _LIVE = ("_learningRate", "_timeStep")
 """What may change between updates without a new recording, since it reaches the update through ``scalars``."""
 
@@ -74,12 +77,7 @@ class MLCOptimizer(MLCObject):
         return {"lr": self._learningRate}
 
     def _apply(
-        self,
-        params: Tensors,
-        grads: Tensors,
-        states: list[Tensors],
-        numbers: dict[str, Any],
-        into: list[Call] | None = None,
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, into: list[Call] | None = None
     ) -> None:
         """Update ``params`` and ``states`` in place. ``numbers`` are ``scalars``, as floats or as tensors on the device.
 
@@ -101,7 +99,7 @@ class MLCOptimizer(MLCObject):
         return tuple([v for n, v in self.__dict__.items() if n not in _LIVE])  # a generator takes twice the time
 
     def _update(
-        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any], cut: Any = None
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, cut: Any = None
     ) -> None:
         """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are.
 
@@ -117,9 +115,7 @@ class MLCOptimizer(MLCObject):
             params, grads, *states = cut(params, grads, *states)
         self._apply(params, grads, states, numbers)
 
-    def _update_in_chunks(
-        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any]
-    ) -> None:
+    def _update_in_chunks(self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers) -> None:
         """The same; all of it is made ready, and then done at once."""
         size = chunk_size()
         calls: list[Call] = []

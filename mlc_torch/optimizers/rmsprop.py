@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, fraction
+from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, copy_all, foreach, fused_adam_
 
@@ -47,12 +47,7 @@ class MLCRMSPropOptimizer(MLCOptimizer):
         return ["square", *(["average"] if self._isCentered else []), *(["step"] if self._momentumScale else [])]
 
     def _apply(
-        self,
-        params: Tensors,
-        grads: Tensors,
-        states: list[Tensors],
-        numbers: dict[str, Any],
-        into: list[Call] | None = None,
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, into: list[Call] | None = None
     ) -> None:
         alpha, lr, decay = self._alpha, numbers["lr"], self._weight_decay
         if self._is_plain:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer
+from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, foreach, fused_sgd_
 
@@ -37,12 +37,7 @@ class MLCSGDOptimizer(MLCOptimizer):
         return ["momentum"] if self._momentumScale else []
 
     def _apply(
-        self,
-        params: Tensors,
-        grads: Tensors,
-        states: list[Tensors],
-        numbers: dict[str, Any],
-        into: list[Call] | None = None,
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, into: list[Call] | None = None
     ) -> None:
         lr, momentum, decay = numbers["lr"], self._momentumScale, self._weight_decay
         common: dict[str, Any] = {"momentum": momentum, "weight_decay": decay, "into": into}
