@@ -1,12 +1,15 @@
-"""Which inputs have a row for each sample, and so are cut to a short batch, and which are the same for all. Held to NumPy."""
+"""Which inputs have a row for each sample, and so are cut to a short batch, and which are the same for all: by NumPy and torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from mlc_torch import (
     MLCArithmeticLayer,
@@ -19,19 +22,21 @@ from mlc_torch import (
     MLCInferenceGraph,
     MLCLayer,
     MLCLossLayer,
-    MLCLSTMDescriptor,
-    MLCLSTMLayer,
+    MLCLSTMResultMode,
     MLCMatMulDescriptor,
     MLCMatMulLayer,
-    MLCMultiheadAttentionDescriptor,
-    MLCMultiheadAttentionLayer,
     MLCReductionType,
     MLCScatterLayer,
     MLCSelectionLayer,
+    MLCTensor,
     MLCTrainingGraph,
     last_refusal,
 )
-from tests.graph.programs import array, cpu, data, placeholder, sgd, tensor, values
+from tests.graph.programs import array, cpu, data, placeholder, sgd, values
+from tests.layers.test_attention import make as attention
+from tests.layers.test_attention import torch_attention
+from tests.layers.test_lstm import make as lstm
+from tests.layers.test_lstm import torch_lstm
 
 BATCH = 4
 Array = np.ndarray
@@ -162,61 +167,60 @@ def test_an_input_that_no_layer_reads_counts_nothing():
 # What has a row for each sample although it is no ordinary source
 
 
-def attention() -> MLCMultiheadAttentionLayer:
-    sizes = MLCMultiheadAttentionDescriptor(modelDimension=4, headCount=2)
-    return MLCMultiheadAttentionLayer(
-        descriptor=sizes,
-        weights=[tensor(values(4, 4, seed=n)) for n in range(4)],
-        biases=[tensor(values(4, seed=n)) for n in range(4)],
-        attentionBiases=None,
-    )
+def masked_attention(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    return torch_attention()(x, x, x, key_padding_mask=rows, need_weights=False)[0]
 
 
-def recurrent() -> MLCLSTMLayer:
-    weights = [[tensor(values(3, n, seed=i + n)) for i in range(4)] for n in (4, 3)]
-    sizes = MLCLSTMDescriptor(inputSize=4, hiddenSize=3, layerCount=1)
-    biases = [tensor(values(3, seed=i)) for i in range(4)]
-    return MLCLSTMLayer(descriptor=sizes, inputWeights=weights[0], hiddenWeights=weights[1], biases=biases)
+def packed_lstm(x: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    packed = pack_padded_sequence(x, rows, batch_first=True, enforce_sorted=False)
+    return pad_packed_sequence(torch_lstm(6, 4, 1, False)(packed)[0], batch_first=True, total_length=5)[0]
 
 
 MASK = np.array([[0, 0, 1, 0, 0], [0, 1, 0, 0, 1], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]], bool)
-ROWS = {"a key mask": (attention, MASK), "sequence lengths": (recurrent, np.array([5, 2, 3, 1], np.int32))}
+LENGTHS = np.array([5, 2, 3, 1], np.int32)
+ROWS = {
+    "a key mask": (attention, 3, MASK, masked_attention),
+    "sequence lengths": (partial(lstm, 6, 4, 1, mode=MLCLSTMResultMode.output), 1, LENGTHS, packed_lstm),
+}
+"""A layer, how often it reads the samples, the rows beside them, and the same by torch."""
 
 
-def over_rows(name: str) -> tuple[MLCGraph, dict, object, Array]:
-    make, rows = ROWS[name]
-    x, more = placeholder(BATCH, 5, 4), placeholder(*rows.shape, type_=TYPES[rows.dtype.kind])
+def over_rows(name: str) -> tuple[MLCGraph, dict, MLCTensor, Array, Callable[[int], Array]]:
+    make, times, rows, theirs = ROWS[name]
+    x, more = placeholder(BATCH, 5, 6), placeholder(*rows.shape, type_=TYPES[rows.dtype.kind])
     graph = MLCGraph()
-    result = graph.node(make(), sources=[x, x, x, more] if make is attention else [x, more])
+    result = graph.node(make(), sources=[x] * times + [more])
     assert result is not None, last_refusal()
-    return graph, {"r": more, "x": x}, result, rows
+
+    def wanted(count: int) -> Array:
+        with torch.no_grad():
+            return theirs(torch.from_numpy(values(BATCH, 5, 6)[:count]), torch.from_numpy(rows[:count])).numpy()
+
+    return graph, {"r": more, "x": x}, result, rows, wanted
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_masks_and_lengths_are_cut_with_their_samples(name):
-    """A batch of its own size computes the same by itself; what each sample gives depends on no other."""
-    graph, tensors, result, rows = over_rows(name)
+    graph, tensors, result, rows, wanted = over_rows(name)
     inference = MLCInferenceGraph(graphObjects=[graph])
     assert inference.addInputs(tensors) and inference.compile(options=[], device=cpu())
-    x = values(BATCH, 5, 4)
-    assert inference.execute(inputsData={"x": data(x), "r": data(rows)}, batchSize=BATCH)
-    whole = array(result)
-    for count in (2, 2, 3, 1):
+    x = values(BATCH, 5, 6)
+    for count in (BATCH, 2, 2, 3, 1):
         for given in (rows[:count].copy(), rows):  # as many as are read, or more
-            assert inference.execute(inputsData={"x": data(x[:count].copy()), "r": data(given)}, batchSize=count)
-            np.testing.assert_allclose(array(result)[:count], whole[:count], rtol=1e-5, atol=1e-6)
+            inputs = {"x": data(x[:count].copy()), "r": data(given)}
+            assert inference.execute(inputsData=inputs, batchSize=count), last_refusal()
+            np.testing.assert_allclose(array(result)[:count], wanted(count), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_fit_takes_a_last_batch_that_is_short(name):
-    graph, tensors, result, rows = over_rows(name)
+    graph, tensors, result, rows, wanted = over_rows(name)
     labels = placeholder(*result.descriptor.shape)
     loss = MLCLossLayer.meanSquaredError(reductionType=MLCReductionType.mean, weight=1)
     training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss, optimizer=sgd(1e-9))
     assert training.addInputs(tensors, lossLabels={"y": labels}) and training.compile(options=[], device=cpu())
-    x, y = values(BATCH, 5, 4), values(*result.descriptor.shape, seed=9)
+    x, y = values(BATCH, 5, 6), values(*result.descriptor.shape, seed=9)
     batches = [({"x": x[:n], "r": rows[:n]}, {"y": y[:n]}) for n in (BATCH, 2)]
     history = training.fit(batches, progress=False)
-    made = array(result)
-    want = [float(((made[:n] - y[:n]) ** 2).mean()) for n in (BATCH, 2)]
+    want = [float(((wanted(n) - y[:n]) ** 2).mean()) for n in (BATCH, 2)]
     np.testing.assert_allclose(history.step_losses, want, rtol=1e-4)

@@ -27,7 +27,7 @@ from tests.graph.optimizer_bench import (
     gradients,
     starts,
 )
-from tests.graph.programs import array, hyper, on, regression
+from tests.graph.programs import array, hyper, on, regression, values
 from tests.graph.reference_optimizers import Settings
 
 
@@ -190,26 +190,27 @@ def test_all_parameters_are_moved_by_one_fused_call(phases, monkeypatch):
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks], ids=lambda k: k.name)
 def test_chunks_of_many_numbers(kind, monkeypatch):
-    """As over whole tensors, several of them, one in no chunk's size and one of two numbers; and in no more memory."""
+    """Several tensors, one in no chunk's size and one of two numbers, held to the formulas."""
     settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l1", scale=0.01)
     optimizer = kind.make(descriptor(settings))
-    names, numbers = optimizer._state_names(), optimizer._scalars(3)
-    draw = torch.Generator().manual_seed(0)
     shapes = ((400, 500), (2,), (131_072,))
-    made = [[torch.rand(shape, generator=draw) for shape in shapes] for _ in range(2 + len(names))]
-    other = [[t.clone() for t in kind_] for kind_ in made]
+    weights, slopes = ([values(*shape, seed=n + k) for n, shape in enumerate(shapes)] for k in (0, 7))
+    twin = kind.twin([w.astype(np.float64) for w in weights], settings)
+    params, grads = ([torch.from_numpy(a.copy()) for a in arrays] for arrays in (weights, slopes))
+    states = [[torch.zeros_like(p) for p in params] for _ in optimizer._state_names()]
     was_asked = []
     own = base.are_many
     monkeypatch.setattr(base, "are_many", lambda *given: was_asked.append(own(*given)) or was_asked[-1])
     torch.set_default_dtype(torch.float64)  # which is no business of ours
     try:
-        optimizer._update(made[0], made[1], made[2:], numbers)
+        for step in range(3):
+            optimizer._update(params, grads, states, optimizer._scalars(optimizer._next_step() + step))
+            twin.step(slopes)
     finally:
         torch.set_default_dtype(torch.float32)
-    monkeypatch.setattr(base, "are_many", lambda *given: False)
-    optimizer._update(other[0], other[1], other[2:], numbers)
-    assert was_asked == [True]
-    torch.testing.assert_close(made, other, rtol=1e-5, atol=1e-7)
+    assert was_asked == [True] * 3
+    for mine, want in zip(params, twin.params, strict=True):
+        np.testing.assert_allclose(mine.numpy(), want, rtol=2e-5, atol=2e-6)
 
 
 def test_an_update_in_chunks_is_made_or_not(monkeypatch):
