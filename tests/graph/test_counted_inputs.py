@@ -1,4 +1,4 @@
-"""Which inputs have a row for each sample, and so are cut to a short batch, and which are the same for all: by NumPy and torch."""
+"""Which inputs have a row for each sample, and so are cut to a short batch, and which are the same for all; by NumPy, torch."""
 
 from __future__ import annotations
 
