@@ -8,6 +8,7 @@ gradients clipped by value 1.1 to 1.5 and .94 to 1.01, in 3 times and 1.1 times 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -15,16 +16,14 @@ import torch
 
 from mlc_torch.torch_private import Tensors, available
 
-_MUCH = 2**17
-"""Numbers from which on that counts."""
 _LEAST, _ONE_THREAD_S = 2**17, 2**15
 """Numbers in a chunk at least, since its operations have to be called; and how many one thread takes at a time in torch's
 kernels. (Centered RMSProp as below in chunks of 2^15, 2^16 and 2^17: 14.8, 10.8 and 10.4 ms.)"""
 
 
-def are_many(params: Tensors, *others: Tensors) -> bool:
-    """Whether there are many numbers, of 32 bits and side by side, so that chunks of all these tensors belong together."""
-    if not params[0].is_cpu or sum([p.numel() for p in params]) < _MUCH:
+def are_many(least: float, params: Tensors, *others: Tensors) -> bool:
+    """Whether there are at least so many numbers, of 32 bits and side by side, so that chunks of all tensors belong together."""
+    if least == math.inf or not params[0].is_cpu or sum([p.numel() for p in params]) < least:
         return False
     if not (available["fused_adam"] and available["fused_sgd"]):
         return False  # what stands in for them computes at once

@@ -21,7 +21,7 @@ class MLCRMSPropOptimizer(MLCOptimizer):
     n = α·n + (1-α)·g²; centered: a = α·a + (1-α)·g, n̂ = n - a²; Δ = μ·Δ - lr·g/(√n̂ + ε); w += Δ.
     """
 
-    _in_chunks = _makes_much = True
+    _in_chunks, _spare = True, 3
 
     momentumScale = prop("Float", "How much of the last step joins the next.")
     alpha = prop("Float", "How much of the old mean of the squared gradients an update keeps.")
@@ -70,6 +70,12 @@ class MLCRMSPropOptimizer(MLCOptimizer):
             made.append(foreach("neg", steps))
         made.append(foreach("sub", params, steps))
         copy_all([t for kind in (*states, params) for t in kind], [t for kind in made for t in kind])
+
+    @property
+    def _chunks_from(self) -> float:
+        """Sooner where it makes as many numbers again on the way. (As there: centered 2.4 and 1.8, 40 and 8.6; with momentum 2.7
+        and 1.3, 52 and 11.)"""
+        return super()._chunks_from if self._is_plain else 2**17
 
     @property
     def _is_plain(self) -> bool:

@@ -15,7 +15,7 @@ from mlc_torch import (
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
 )
-from mlc_torch.optimizers import base, chunks
+from mlc_torch.optimizers import base
 from mlc_torch.spelling import CLASSES
 from mlc_torch.torch_private import available
 from tests.graph.optimizer_bench import (
@@ -50,7 +50,8 @@ def test_the_formulas(kind, preparation):
 @pytest.mark.parametrize("preparation", PREPARATIONS)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 def test_the_formulas_in_chunks(kind, preparation, monkeypatch):
-    monkeypatch.setattr(chunks, "_MUCH", 1)
+    for cls in (MLCOptimizer, MLCRMSPropOptimizer):
+        monkeypatch.setattr(cls, "_chunks_from", 1)
     monkeypatch.setattr(base, "chunk_size", lambda: 5)
     test_the_formulas(kind, preparation)
 
@@ -193,7 +194,7 @@ def test_chunks_of_many_numbers(kind, monkeypatch):
     """Several tensors, one in no chunk's size and one of two numbers, held to the formulas."""
     settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l1", scale=0.01)
     optimizer = kind.make(descriptor(settings))
-    shapes = ((400, 500), (2,), (131_072,))
+    shapes = ((800, 700), (2,), (131_072,))
     weights, slopes = ([values(*shape, seed=n + k) for n, shape in enumerate(shapes)] for k in (0, 7))
     twin = kind.twin([w.astype(np.float64) for w in weights], settings)
     params, grads = ([torch.from_numpy(a.copy()) for a in arrays] for arrays in (weights, slopes))
@@ -215,9 +216,9 @@ def test_chunks_of_many_numbers(kind, monkeypatch):
 
 def test_an_update_in_chunks_is_made_or_not(monkeypatch):
     """Everything is ready before the first number changes, and Ctrl-C strikes no longer then."""
-    optimizer = KINDS[0].make(descriptor(Settings(rescale=0.5)))
-    weights, gradients_ = [torch.ones(2**18)], [torch.ones(2**18)]
-    states = [[torch.zeros(2**18)] for _ in optimizer._state_names()]
+    optimizer = KINDS[0].make(descriptor(Settings(regularization="l1", scale=0.1)))
+    weights, gradients_ = [torch.ones(2**19)], [torch.ones(2**19)]
+    states = [[torch.zeros(2**19)] for _ in optimizer._state_names()]
 
     def interrupted(*given: object) -> None:
         raise KeyboardInterrupt
