@@ -47,8 +47,11 @@ def test_the_formulas(kind, preparation):
         assert_follows(bench, twin, number)
 
 
+CHUNKED = [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks]
+
+
 @pytest.mark.parametrize("preparation", PREPARATIONS)
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", CHUNKED, ids=lambda k: k.name)
 def test_the_formulas_in_chunks(kind, preparation, monkeypatch):
     for cls in (MLCOptimizer, MLCRMSPropOptimizer):
         monkeypatch.setattr(cls, "_chunks_from", 1)
@@ -189,7 +192,7 @@ def test_all_parameters_are_moved_by_one_fused_call(phases, monkeypatch):
     assert calls == [20]
 
 
-@pytest.mark.parametrize("kind", [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks], ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", CHUNKED, ids=lambda k: k.name)
 def test_chunks_of_many_numbers(kind, monkeypatch):
     """Several tensors, one in no chunk's size and one of two numbers, held to the formulas."""
     settings = Settings(clips="norm", max_norm=0.5, rescale=0.5, regularization="l1", scale=0.01)
