@@ -9,6 +9,7 @@ import torch
 
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
+from mlc_torch.engine.processor import has_vector_code
 from mlc_torch.tensor.optimizer_state import adopt_state
 
 Numbers = dict[str, Any]
@@ -32,8 +33,11 @@ class UpdateRule(Protocol):
     def _configuration(self) -> tuple[Any, ...]:
         """What recorded work depends on besides these numbers."""
 
-    def _update(self, params: Any, grads: Any, states: Any, numbers: Numbers, cut: Any = None) -> None:
-        """One step for all parameters, in place. ``cut`` gives what is computed element by element in smaller pieces."""
+    def _update(
+        self, params: Any, grads: Any, states: Any, numbers: Numbers, cut: Any = None, in_chunks: bool = False
+    ) -> None:
+        """One step for all parameters, in place. ``cut`` gives what is computed element by element in smaller pieces; large
+        ones may be made ``in_chunks``."""
 
     def _before_update(self, params: Any) -> Any:
         """Called before each update: by what it gives, ``_was_made`` can tell."""
@@ -131,7 +135,7 @@ class Updater:
             return
         self._begun = (self.step, params, self.optimizer._before_update(params))
         try:
-            self.optimizer._update(params, given, states, numbers)
+            self.optimizer._update(params, given, states, numbers, in_chunks=has_vector_code())  # tried on x86 alone
             self._next_is(self._begun[0] + 1)
         except BaseException:
             self.settle()

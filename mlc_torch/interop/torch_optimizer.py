@@ -90,9 +90,7 @@ class TorchOptimizer(MLCOptimizer):
         groups = [{k: v for k, v in group.items() if k != "params"} for group in self._optimizer.param_groups]
         return type(self._optimizer).__name__, repr(groups), self._appliesGradientClipping
 
-    def _update(
-        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: dict[str, Any], cut: Any = None
-    ) -> None:
+    def _update(self, params: Tensors, grads: Tensors, *_: Any, **__: Any) -> None:
         """Hand each torch parameter the gradient of the memory it looks into, and let torch step."""
         known = {p.data_ptr(): p for group in self._optimizer.param_groups for p in group["params"]}
         pairs = [(known[v.data_ptr()], g) for v, g in zip(params, grads, strict=True) if v.data_ptr() in known]

@@ -100,14 +100,21 @@ class MLCOptimizer(MLCObject):
         return tuple([v for n, v in self.__dict__.items() if n not in _LIVE])  # a generator takes twice the time
 
     def _update(
-        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, cut: Any = None
+        self,
+        params: Tensors,
+        grads: Tensors,
+        states: list[Tensors],
+        numbers: Numbers,
+        cut: Any = None,
+        in_chunks: bool = False,
     ) -> None:
         """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are.
 
-        Clipping looks at whole gradients; the rest is done element by element, in pieces where ``cut`` makes them.
+        Clipping looks at whole gradients; the rest is done element by element, in pieces where ``cut`` makes them, or
+        ``in_chunks`` where there is much to do.
         """
         prepares = self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale
-        if cut is None and are_many(self._chunks_from, params, grads, *states):
+        if in_chunks and are_many(self._chunks_from, params, grads, *states):
             self._update_in_chunks(params, grads, states, numbers)
             return
         if prepares:

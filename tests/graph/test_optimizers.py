@@ -15,6 +15,7 @@ from mlc_torch import (
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
 )
+from mlc_torch.engine import updater
 from mlc_torch.optimizers import base
 from mlc_torch.spelling import CLASSES
 from mlc_torch.torch_private import available
@@ -55,6 +56,7 @@ CHUNKED = [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks]
 def test_the_formulas_in_chunks(kind, preparation, monkeypatch):
     for cls in (MLCOptimizer, MLCRMSPropOptimizer):
         monkeypatch.setattr(cls, "_chunks_from", 1)
+    monkeypatch.setattr(updater, "has_vector_code", lambda: True)
     monkeypatch.setattr(base, "chunk_size", lambda: 5)
     test_the_formulas(kind, preparation)
 
@@ -208,7 +210,7 @@ def test_chunks_of_many_numbers(kind, monkeypatch):
     torch.set_default_dtype(torch.float64)  # which is no business of ours
     try:
         for step in range(3):
-            optimizer._update(params, grads, states, optimizer._scalars(optimizer._next_step() + step))
+            optimizer._update(params, grads, states, optimizer._scalars(optimizer._next_step() + step), in_chunks=True)
             twin.step(slopes)
     finally:
         torch.set_default_dtype(torch.float32)
@@ -229,8 +231,8 @@ def test_an_update_in_chunks_is_made_or_not(monkeypatch):
     monkeypatch.setattr(base, "at_once", interrupted)
     before = optimizer._before_update(weights)
     with pytest.raises(KeyboardInterrupt):
-        optimizer._update(weights, gradients_, states, optimizer._scalars(1))
+        optimizer._update(weights, gradients_, states, optimizer._scalars(1), in_chunks=True)
     assert not optimizer._was_made(weights, before) and bool((weights[0] == 1).all())
     monkeypatch.undo()
-    optimizer._update(weights, gradients_, states, optimizer._scalars(1))
+    optimizer._update(weights, gradients_, states, optimizer._scalars(1), in_chunks=True)
     assert optimizer._was_made(weights, before)
