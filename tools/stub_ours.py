@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import re
 import sys
 import types
 from collections.abc import Iterator
@@ -36,18 +37,19 @@ class Ours:
                 seen.add(name)
                 if isinstance(value, property):
                     yield "    @property"
-                    yield self._function(name, value.fget)
+                    yield f"    {self.function(name, value.fget)}"
                     if value.fset is not None:
                         yield f"    @{name}.setter"
-                        yield self._function(name, value.fset)
+                        yield f"    {self.function(name, value.fset)}"
                 elif isinstance(value, (classmethod, staticmethod)):
                     if _hand_written(value.__func__):
                         yield f"    @{type(value).__name__}"
-                        yield self._function(name, value.__func__)
+                        yield f"    {self.function(name, value.__func__)}"
                 elif _hand_written(value):
-                    yield self._function(name, value)
+                    yield f"    {self.function(name, value)}"
 
-    def _function(self, name: str, function: Any) -> str:
+    def function(self, name: str, function: Any) -> str:
+        """A function by its annotations, in one line."""
         parts, starred = [], False
         parameters = list(inspect.signature(function).parameters.values())
         for i, p in enumerate(parameters):
@@ -66,7 +68,7 @@ class Ours:
         prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
         words = (inspect.getdoc(function) or "").partition("\n\n")[0]
         body = f'"""{" ".join(words.split())}"""' if words else "..."
-        return f"    {prefix} {name}({', '.join(parts)}) -> {result}: {body}"
+        return f"{prefix} {name}({', '.join(parts)}) -> {result}: {body}"
 
     def _annotation(self, text: Any, written_in: Any) -> str:
         """An annotation as the stub writes it; ``written_in`` is the function or module whose names it uses."""
@@ -86,7 +88,7 @@ class Ours:
         return ast.unparse(Rename().visit(tree))
 
     def _name(self, name: str, written_in: Any) -> str:
-        if name in ("torch", "np"):
+        if name in ("np", "os", "torch"):
             return f"_{name}"
         if name == "numpy":
             return "_np"
@@ -102,6 +104,12 @@ class Ours:
         # An alias such as list[int] claims to come from builtins; the module that uses it has it in any case.
         self.imports[name] = home.__name__ if home and vars(home).get(name) is value else names["__name__"]
         return f"_{name}"
+
+
+def names_a_class(function: Any) -> bool:
+    """Whether an annotation of a function names one of the framework's classes."""
+    written = " ".join(map(str, inspect.get_annotations(function).values()))
+    return not CLASSES.keys().isdisjoint(re.findall(r"\w+", written))
 
 
 def _hand_written(value: Any) -> bool:

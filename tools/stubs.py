@@ -1,4 +1,4 @@
-"""Writes ``mlc_torch/__init__.pyi`` from the declarations; ``--check`` exits with 1 when the file is stale.
+"""Writes ``mlc_torch/__init__.pyi`` and those of the rooms that programs import from; ``--check`` exits with 1 when one is stale.
 
 Run it from anywhere after a public member was added or changed: ``python tools/stubs.py``.
 """
@@ -6,6 +6,8 @@ Run it from anywhere after a public member was added or changed: ``python tools/
 from __future__ import annotations
 
 import argparse
+import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from stub_ours import Ours  # noqa: E402
+from stub_ours import Ours, names_a_class  # noqa: E402
 from stub_types import given, returned  # noqa: E402
 
 import mlc_torch  # noqa: E402
@@ -26,7 +28,8 @@ from mlc_torch.spelling.declaration import Declaration  # noqa: E402
 from mlc_torch.spelling.nsobject import NSObject  # noqa: E402
 from mlc_torch.spelling.signature import Param, selector_name  # noqa: E402
 
-TARGET = ROOT / "mlc_torch" / "__init__.pyi"
+ROOMS = ("mlc_torch.interop", "mlc_torch.testing")
+"""Beside the package itself, where programs find functions and classes."""
 ALIAS = "MLCGraphCompletionHandler"
 _OVERRIDES = "  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]"
 
@@ -70,23 +73,34 @@ class _Object:
 {root}
 """
 
+_WRITTEN = HEADER.partition("\n")[0]
+_SHARED = {
+    "Any": "from typing import Any",
+    "Self": "from typing_extensions import Self",
+    "TYPE_CHECKING": "from typing import TYPE_CHECKING",
+    "_os": "import os as _os",
+    "_torch": "import torch as _torch",
+    **{name: f"from mlc_torch import {name}" for name in CLASSES},
+}
+"""Where a room's stub takes a name from, if it uses it."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="say whether the file is fresh, and change nothing")
     check = parser.parse_args().check
-    text = stub()
-    if check:
-        fresh = TARGET.exists() and TARGET.read_text("utf-8") == text
-        if not fresh:
-            sys.stderr.write(f"{TARGET.relative_to(ROOT)} is stale: run python tools/stubs.py\n")
-        return 0 if fresh else 1
-    TARGET.write_text(text, "utf-8")
-    return 0
+    stale = 0
+    for target, text in {ROOT / "mlc_torch" / "__init__.pyi": stub(), **rooms()}.items():
+        if not check:
+            target.write_text(text, "utf-8")
+        elif not target.exists() or target.read_text("utf-8") != text:
+            sys.stderr.write(f"{target.relative_to(ROOT)} is stale: run python tools/stubs.py\n")
+            stale = 1
+    return stale
 
 
 def stub() -> str:
-    """The whole file."""
+    """What the package itself holds."""
     writer = Writer()
     names = "\n".join(f'    "{name}",' for name in mlc_torch.__all__)
     body, imports = [f"__all__ = [\n{names}\n]\n__version__: str\n"], []
@@ -107,6 +121,29 @@ def stub() -> str:
     root = "\n".join(writer.members(NSObject, object))
     header = HEADER.format(imports="".join(f"{line}\n" for line in sorted(imports)), root=root)
     return "\n".join([header, *body])
+
+
+def rooms() -> dict[Path, str]:
+    """The other files. What knows a class of ours is written out: its own module means the class behind the stub."""
+    return {ROOT.joinpath(*name.split("."), "__init__.pyi"): room(importlib.import_module(name)) for name in ROOMS}
+
+
+def room(module: Any) -> str:
+    writer = Writer()
+    body, imports = [], []
+    for name in module.__all__:
+        value = getattr(module, name)
+        if isinstance(value, type) and issubclass(value, MLCObject):
+            body.append("\n".join(writer.object_class(value)) + "\n")
+        elif names_a_class(value):
+            body.append(writer.function(name, value) + "\n")
+        else:
+            imports.append(f"from {_home(name, value)} import {name} as {name}")
+    imports += [f"from {home} import {name} as _{name}" for name, home in writer.imports.items()]
+    used = set(re.findall(r"\w+", "\n".join(body))).difference(module.__all__)
+    imports += [line for name, line in _SHARED.items() if name in used]
+    names = "\n".join(f'    "{name}",' for name in module.__all__)
+    return "\n".join([_WRITTEN, *sorted(imports), f"\n__all__ = [\n{names}\n]\n", *body])
 
 
 def _home(name: str, value: Any) -> str:

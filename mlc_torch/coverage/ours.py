@@ -9,6 +9,7 @@ FOR_USERS: dict[str, frozenset[str]] = {
     "MLCLayer": frozenset({"module"}),
     "MLCTensor": frozenset({"dtype", "from_numpy", "from_torch", "numpy", "shape", "torch"}),
     "MLCTrainingGraph": frozenset({"evaluate", "fit", "register_gradient_hook", "step"}),
+    "TorchLayer": frozenset({"parameters_by_name"}),
 }
 """What programs may use, by class; subclasses inherit it. The type stubs name exactly these."""
 

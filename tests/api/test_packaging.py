@@ -52,7 +52,7 @@ def test_the_conda_recipe_asks_for_what_the_wheel_asks_for():
 
 def test_the_package_carries_its_data_and_its_types():
     files = resources.files(mlc_torch)
-    for name in ("py.typed", "__init__.pyi", "coverage/mlcompute.json"):
+    for name in ("py.typed", "__init__.pyi", "interop/__init__.pyi", "coverage/mlcompute.json"):
         assert files.joinpath(name).is_file()
 
 
