@@ -151,7 +151,7 @@ class LSTM(nn.Module):
                     *self.weights(layer, direction),
                     h0[len(hs)],
                     c0[len(cs)],
-                    peephole=self.joined("peepholeWeights", layer, direction),
+                    peepholes=self.gates("peepholeWeights", layer, direction),
                     activations=activations,
                     lengths=lengths,
                     reverse=direction == 1,

@@ -32,7 +32,7 @@ def lstm_sequence(
     b: torch.Tensor | None,
     h0: torch.Tensor,
     c0: torch.Tensor,
-    peephole: torch.Tensor | None = None,
+    peepholes: Sequence[torch.Tensor] | None = None,
     activations: Sequence[Activation] | None = None,
     lengths: torch.Tensor | None = None,
     reverse: bool = False,
@@ -40,14 +40,14 @@ def lstm_sequence(
 ) -> Result:
     """Run over ``x`` [time, batch, input] and give the outputs [time, batch, hidden] and the final h and c.
 
-    ``wi`` [4·hidden, input], ``wh`` [4·hidden, hidden], ``b`` and ``peephole`` [4·hidden] hold the gates in the order
+    ``wi`` [4·hidden, input], ``wh`` [4·hidden, hidden], ``b`` [4·hidden] and the four ``peepholes`` hold the gates in the order
     i, f, g, o. ``activations`` are those of the four gates and of the output, ``None`` for σ, σ, tanh, σ, tanh.
     ``lengths`` [batch] ends each sequence at its own step; ``reverse`` runs from there to step 0. ``no_bias`` are zeros
     [4·hidden], if they are at hand.
     """
-    if peephole is None and activations is None and lengths is None:
+    if peepholes is None and activations is None and lengths is None:
         return _plain(x, wi, wh, b, h0, c0, reverse, no_bias)
-    return _general(x, wi, wh, b, h0, c0, peephole, activations or _STANDARD, lengths, reverse)
+    return _general(x, wi, wh, b, h0, c0, peepholes, activations or _STANDARD, lengths, reverse)
 
 
 def _plain(
@@ -93,7 +93,7 @@ def _general(
     b: torch.Tensor | None,
     h: torch.Tensor,
     c: torch.Tensor,
-    peephole: torch.Tensor | None,
+    peepholes: Sequence[torch.Tensor] | None,
     activations: Sequence[Activation],
     lengths: torch.Tensor | None,
     reverse: bool,
@@ -109,13 +109,12 @@ def _general(
     projected = project(x, wi, b).unbind(0)
     alive = running.unbind(0) if running is not None else None
     recurrent = wh.t().contiguous()  # half the time of a transposed product for small batches
-    # The cell gate has no peephole; its tensor is part of the API's lists all the same.
-    peepholes = None if peephole is None else peephole.chunk(4)
     nothing = torch.zeros_like(h)
     outputs: list[torch.Tensor] = [nothing] * x.shape[0]
     for t in range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0]):
         i, f, g, o = torch.addmm(projected[t], h, recurrent).chunk(4, 1)
         if peepholes is not None:
+            # The cell gate has none; its tensor is part of the API's lists all the same.
             i, f = i + peepholes[0] * c, f + peepholes[1] * c
         new_c = forget_gate(f) * c + input_gate(i) * cell_gate(g)
         if peepholes is not None:

@@ -142,6 +142,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
                 _SAME.get(self._element) is dtype
                 and type(owner) is np.ndarray
                 and owner.shape == shape
+                and min(owner.strides, default=0) >= 0  # a single row may lie backwards, which torch does not take
                 and not self._bytes.readonly
                 and not torch.is_inference_mode_enabled()
             ):
@@ -245,7 +246,8 @@ def _tensor_bytes(memory: torch.Tensor) -> memoryview:
         refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
     if memory.numel() == 0:
         return memoryview(b"")
-    return memory.detach().reshape(-1).view(torch.uint8).numpy().data
+    # A single element lies in order whatever its strides are: a view of bytes asks for a stride of one.
+    return memory.detach().as_strided((memory.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 def _alias(view: memoryview, dtype: torch.dtype, count: int) -> torch.Tensor:

@@ -57,6 +57,40 @@ def test_nothing_is_copied():
     assert tensor[0] == 5
 
 
+_TABLE = np.arange(40000, dtype=np.float32).reshape(5, 8000)
+ALONE = {
+    "torch, an element of a column": lambda: torch.from_numpy(_TABLE)[3:4, 2],
+    "torch, spread out": lambda: torch.full((1,), 7.0).expand(1, 1),
+    "numpy, an element of a column": lambda: _TABLE[3:4, 2],
+    "numpy, a dimension of no stride": lambda: np.ones(1, np.float32)[:, None],
+    "numpy, a little row backwards": lambda: _TABLE[:, :8].copy()[:1][::-1],
+    "numpy, a row backwards": lambda: _TABLE[::-1][-1:],
+}
+"""A single element, or row, lies in order whatever its strides are."""
+
+
+@pytest.mark.parametrize("kind", ALONE)
+def test_what_is_alone_in_its_dimension_may_have_any_stride(kind):
+    buffer = ALONE[kind]()
+    want = np.asarray(buffer).copy()
+    shape = (1, want.size)
+    x = mlc.unwrap(mlc.MLCTensor(shape=shape))
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph := mlc.MLCGraph()])
+    y = mlc.unwrap(graph.node(mlc.MLCActivationLayer.relu, source=x))
+    made = MLCTensorData(bytesNoCopy=buffer, length=want.nbytes)
+    assert made.bytes.tobytes() == want.tobytes()
+    assert inference.addInputs({"x": x})
+    assert inference.addOutputs({"y": y})
+    assert inference.compile(options=[], device=mlc.unwrap(mlc.MLCDevice.cpu()))
+    for _ in range(3):
+        assert inference.execute(inputsData={"x": buffer}, batchSize=1, options=[]), last_refusal()
+        np.testing.assert_array_equal(y.numpy(), want.reshape(shape))
+    device = mlc.unwrap(mlc.MLCDevice.cpu())
+    bound = mlc.unwrap(mlc.MLCTensor(shape=shape))
+    assert bound.bindAndWriteData(made, to=device), last_refusal()
+    np.testing.assert_array_equal(bound.numpy(), want.reshape(shape))
+
+
 @pytest.mark.parametrize(
     "kind", ["numpy", "torch", "bytes", "bytearray", "memoryview", "array.array", "ctypes", "mmap"]
 )

@@ -251,7 +251,8 @@ def test_the_peephole_of_the_cell_gate_is_held_but_not_read():
     assert [p.tensor for p in layer.peepholeWeightsParameters] == layer.peepholeWeights == peep
     layer.module(torch.from_numpy(values(2, 3, 2))).sum().backward()
     grads = [getattr(layer.module, f"peepholeWeights_{n}").grad for n in range(4)]
-    assert [bool(grad.any()) for grad in grads] == [True, True, False, True]
+    assert [grad is not None and bool(grad.any()) for grad in grads] == [True, True, False, True]
+    assert grads[2] is None  # and so it is not regularized either
 
 
 # Dropout
