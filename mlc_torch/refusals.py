@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -45,6 +45,8 @@ class MLCRefusal(ValueError):
         self.member = member
         self.is_common = False
         """Whether several processes were refused alike, and rank 0 says so for all."""
+        self.came_in_the_midst = False
+        """Whether it refused a call in the middle of another one, which has ended in the middle then."""
         self.from_handler = False
         """Whether a completion handler raised it: then it is the program's own, and no member turns it into an answer."""
 
@@ -117,11 +119,22 @@ def is_strict() -> bool:
 @contextlib.contextmanager
 def strict(on: bool = True) -> Iterator[None]:
     """Within this block a refusal raises :class:`MLCRefusal`. Other threads and asyncio tasks are not affected."""
-    token = strictness.set(on)
+    before = strictness.get()
     try:
+        strictness.set(on)  # within: a Ctrl-C may strike as soon as it is set
         yield
     finally:
-        strictness.reset(token)
+        strictness.set(before)
+
+
+def raising(call: Callable[..., T], *args: Any, **given: Any) -> T:
+    """What ``call`` gives; a refusal is raised. Unlike the block above, no Ctrl-C, wherever it strikes, leaves this on."""
+    before = strictness.get()
+    try:
+        strictness.set(True)
+        return call(*args, **given)
+    finally:
+        strictness.set(before)
 
 
 def last_refusal() -> MLCRefusal | None:

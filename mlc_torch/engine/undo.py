@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -50,14 +51,23 @@ def noise_states(noises: Iterable[Noise], device: torch.device) -> NoiseStates:
     return [(stream, stream.get_state()) for stream in streams.values()]
 
 
+_steps = itertools.count()
+_newest: dict[int, int] = {}
+"""Which step was the last to begin with the running statistics at an address, or with a random stream."""
+
+
 class Undo:
-    """Running statistics and random streams as they were when a training step began."""
+    """Running statistics and random streams as they were when a training step began.
+
+    A step of another graph over the same layers may begin before this one ends, and stands whatever becomes of this one.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._buffers = list(plan.buffers)
         self._places: list[int] = []
         self._kept = [b.detach().clone() for b in self._buffers]
         self._noise: NoiseStates = []
+        self._number = -1
         self._is_set = False
         self.step = 0
         """The update that was next when the training step began."""
@@ -67,6 +77,8 @@ class Undo:
         if self._kept:
             self._places = [b.data_ptr() for b in self._buffers]
             copy_all(self._kept, self._buffers)
+        self._number = next(_steps)
+        _newest.update(dict.fromkeys([*self._places, *(id(stream) for stream, _ in noise)], self._number))
         self._is_set = True
 
     def forget(self) -> None:
@@ -80,9 +92,13 @@ class Undo:
         """Go back. Interrupted, it can be repeated: only at its end there is nothing left to go back to."""
         if not self._is_set:
             return
-        still = [b.data_ptr() == place for b, place in zip(self._buffers, self._places, strict=True)]
         # Others were bound anew in the middle of the step, and hold what the program wants.
-        _put_back([*compress(self._buffers, still)], [*compress(self._kept, still)], self._noise)
+        still = [
+            b.data_ptr() == place and _newest.get(place) == self._number
+            for b, place in zip(self._buffers, self._places, strict=True)
+        ]
+        noise = [(stream, state) for stream, state in self._noise if _newest.get(id(stream)) == self._number]
+        _put_back([*compress(self._buffers, still)], [*compress(self._kept, still)], noise)
         self._is_set = False
 
 

@@ -10,7 +10,7 @@ import torch
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
 from mlc_torch.engine.processor import has_vector_code
-from mlc_torch.tensor.optimizer_state import adopt_state
+from mlc_torch.tensor.optimizer_state import adopt_state, shared_count
 
 Numbers = dict[str, Any]
 Update = Callable[[Sequence[torch.Tensor | None]], None]
@@ -63,7 +63,7 @@ class Updater:
         self.optimizer, self.device = optimizer, device
         self.indices = [i for i, t in enumerate(trained) if t.updated]
         self.cells = [trained[i].cell for i in self.indices]
-        self.step = optimizer._next_step()
+        self._count = shared_count(self.cells, optimizer, optimizer._next_step())
         self._names = list(optimizer._scalars(self.step))
         self._memory: torch.Tensor | None = None
         self._known: list[float] | None = None
@@ -80,8 +80,14 @@ class Updater:
         states = [adopt_state(cell, len(names), self.optimizer) for cell in self.cells]
         self.params: list[Any] = [cell.value for cell in self.cells]
         self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
-        self._missing: list[bool] | None = None
+        self._chosen: tuple[list[bool], list[Any], list[list[torch.Tensor]]] | None = None
+        """Which gradients were missing, and parameters and state of the others: in one piece, since a Ctrl-C may strike."""
         self._versions = [c.version for c in self.cells]
+
+    @property
+    def step(self) -> int:
+        """The number of the next update."""
+        return self._count.next
 
     def touched(self) -> list[torch.Tensor]:
         """Every tensor that an update writes."""
@@ -156,7 +162,7 @@ class Updater:
         self._next_is(self.step + 1)
 
     def _next_is(self, step: int) -> None:
-        self.step = step
+        self._count.next = step
         self.optimizer._step_taken(step)
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
@@ -176,11 +182,12 @@ class Updater:
             missing.append(gradient is None)
             if gradient is not None:
                 given.append(gradient)
-        if missing != self._missing:
-            self._missing = missing
-            self._params = [p for p, without in zip(self.params, missing, strict=True) if not without]
-            self._states = [[t for t, without in zip(s, missing, strict=True) if not without] for s in self.states]
-        return self._params, given, self._states, self.numbers
+        if self._chosen is None or missing != self._chosen[0]:
+            params = [p for p, without in zip(self.params, missing, strict=True) if not without]
+            states = [[t for t, without in zip(s, missing, strict=True) if not without] for s in self.states]
+            self._chosen = missing, params, states
+        _, params, states = self._chosen
+        return params, given, states, self.numbers
 
     def state_bytes(self) -> int:
         return sum(t.nbytes for state in self.states for t in state)

@@ -25,10 +25,8 @@ class Place:
         self.lock: Any = threading.RLock()
         self.threads: set[int] = set()
         """The numbers of threads that have run one of them."""
-        self.users: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.users: set[weakref.ref[Any]] = set()
         """Who wants to know when there are several."""
-        self.guard: Any = threading.Lock()
-        """Held while one looks at those."""
         _places.add(self)
 
 
@@ -38,7 +36,6 @@ _places: weakref.WeakSet[Place] = weakref.WeakSet()
 def _free_in_child() -> None:
     """A thread of the parent may hold a lock, and is not here to let go of it, unless it is the one that forked."""
     for place in _places:
-        place.guard._at_fork_reinit()
         if not place.lock._is_owned():
             place.lock._at_fork_reinit()
 

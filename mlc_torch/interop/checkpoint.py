@@ -31,10 +31,11 @@ from mlc_torch.interop.torch_optimizer import TorchOptimizer
 from mlc_torch.interop.undo import Change, Undo, all_or_nothing, overwrite
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
+from mlc_torch.running.midst import refuse_in_the_midst
 from mlc_torch.spelling.own import as_path, as_switch
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
-from mlc_torch.tensor.optimizer_state import adopt_state, held_by, way_back
+from mlc_torch.tensor.optimizer_state import adopt_state, held_by, shared_count, way_back
 
 if TYPE_CHECKING:
     from mlc_torch.ranks import Ranks
@@ -54,6 +55,7 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     ranks = _ranks(graph)
     try:
         target = as_path("save_checkpoint", path)
+        refuse_in_the_midst(graph, "anybody's")
         if ranks is None or not ranks.rank:
             write_file(target, *graph._lock.holding(_gathered, graph))
     finally:
@@ -95,6 +97,7 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     expect_graph(graph, "load_checkpoint")
     source = as_path("load_checkpoint", path)
     as_switch("load_checkpoint", "resume", resume)
+    refuse_in_the_midst(graph, "anybody's")
     ranks = _ranks(graph)
     if ranks is not None:
         ranks.await_written()
@@ -201,6 +204,7 @@ def _optimizer_changes(
             optimizer.learningRate = rate
         if counts:
             optimizer._step_taken(step)
+            shared_count([*parameters.values()], optimizer, step).next = step
 
     def take_up(undo: Undo) -> None:
         now = _settings(optimizer)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from functools import partial
 
 from mlc_torch.graph.locks import unless_held
-from mlc_torch.refusals import MLCRefusal, note, shortened, strict
+from mlc_torch.refusals import MLCRefusal, note, raising, shortened
+from mlc_torch.running.midst import refuse_in_the_midst
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.road import Traveller, Work, travel
 from mlc_torch.tensor import MLCTensor
@@ -35,8 +36,7 @@ async def awaited(graph: Traveller, request: Request, work: Work) -> tuple[MLCTe
         else:
             seconds = await asyncio.to_thread(_run, graph, usual, partial(travel, graph, measured, work))
     except MLCRefusal as why:
-        with strict():  # it is raised, so it needs no line in the log; last_refusal() of this context shall know it
-            note(why, why.member)
+        raising(note, why, why.member)  # needs no line in the log; last_refusal() of this context shall know it
         raise shortened(why) from why.__cause__
     result, by_clock = answers[-1]
     return result, by_clock if seconds is None else seconds
@@ -48,6 +48,7 @@ def _at_once(graph: Traveller, usual: Callable[[], bool]) -> float | None:
     if session is None or lock is None or session.seconds > _SOON:
         return None
     graph._users.add()
+    refuse_in_the_midst(graph)
     return unless_held(lock, partial(_timed, graph, usual))
 
 

@@ -20,6 +20,7 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.memory_guard import check_memory
+from mlc_torch.running.midst import refuse_in_the_midst
 from mlc_torch.running.planner import PlanRequest, make_plan
 from mlc_torch.running.results import into_full
 from mlc_torch.running.road import Work
@@ -54,6 +55,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
     def _compile(self, device, options=Compile(0), inputTensors=None, inputTensorsData=None, use_inductor=False):
         """``use_inductor`` lets TorchInductor compile the phases: slower to build, faster to run."""
         self._raise_late_failure()
+        refuse_in_the_midst(self)
         if device is None:  # nil has an answer in Objective-C (measured, evidence.md H.2)
             if self._compiled is None:
                 refuse("the device is nil, and the graph has not been compiled before")

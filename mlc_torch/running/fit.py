@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeds import batch_axes
-from mlc_torch.refusals import MLCRefusal, strict, strictness
+from mlc_torch.refusals import MLCRefusal, raising, strictness
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
 from mlc_torch.running.batches import BatchReader, check_batches, mean_of, once
 from mlc_torch.running.batches import Values as Values
@@ -198,8 +198,9 @@ class FittingGraph:
         for number, batch in enumerate(batches, 1):
             try:
                 inputs, labels, weights, count, size = (runs.batch_reader or self._new_batch_reader())(batch)
-                token = strictness.set(True)  # a refusal is raised, and needs no line in the log
+                before = strictness.get()
                 try:
+                    strictness.set(True)  # a refusal is raised, and needs no line in the log; as ``raising`` does it
                     execute(
                         inputsData=inputs,
                         lossLabelsData=labels,
@@ -209,7 +210,7 @@ class FittingGraph:
                         completionHandler=keep_loss,
                     )
                 finally:
-                    strictness.reset(token)
+                    strictness.set(before)
             except (MLCRefusal, TypeError, ValueError) as error:
                 if where:
                     error.add_note(f"in batch {number} of {where}")
@@ -260,8 +261,7 @@ class FittingGraph:
         data = {name: value for part in parts for name, value in (part or {}).items()}
         kinds = (self._declared.inputs, self._declared.labels, self._declared.label_weights)
         tensors = {name: MLCTensor._of(cell) for cells in kinds for name, cell in cells.items() if name in data}
-        with strict():
-            self.bindAndWriteData(data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
+        raising(self.bindAndWriteData, data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
         result = _done(self.executeForward, batchSize=size, options=_TRAIN)
         _done(self.executeGradient, batchSize=size, options=_TRAIN)
         return mean_of(result._cell.value, size), count
@@ -282,8 +282,7 @@ class FittingGraph:
 def _done(call: Callable[..., bool], **given: Any) -> Any:
     """What a call hands to its completion handler; a refusal is raised."""
     told: list[Any] = []
-    with strict():
-        call(**given, completionHandler=lambda *outcome: told.extend(outcome))
+    raising(call, **given, completionHandler=lambda *outcome: told.extend(outcome))
     return told[0]
 
 

@@ -29,6 +29,7 @@ from mlc_torch.running.completion import (
     deliver,
     fill,
 )
+from mlc_torch.running.midst import refuse_in_the_midst, runs_a_call
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.state import Runs
 from mlc_torch.running.users import Users
@@ -61,8 +62,8 @@ class Gate(NamedTuple):
     """What handlers raised on the completion thread and no call has raised yet."""
     threads: set[int]
     """Those that use the graph."""
-    lock: Lock | None
-    """The graph's lock, where it has only one."""
+    lock: Any
+    """The graph's lock, where it has only one, or ``None``."""
 
 
 class Traveller(Protocol):
@@ -101,6 +102,8 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
             check_handler(handler)  # a thread's first one, before anything runs
         graph._users.add()
     try:
+        if lock is None or lock._is_owned():
+            refuse_in_the_midst(graph)
         # On one line, so that nothing can come between the work and letting go of the locks.
         if lock is not None:
             with lock: done = _drive(graph, request, work, options, handler)  # noqa: E701  # fmt: skip
@@ -145,7 +148,9 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
                     result, targets = work(graph, request)
             else:
                 result, targets = work(graph, request)
-        except MLCRefusal:
+        except MLCRefusal as why:
+            if why.came_in_the_midst:
+                recover(graph, before)
             raise
         except BaseException:  # Ctrl-C too: the graph answers afterwards
             recover(graph, before)
@@ -168,6 +173,9 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     if result is not None and (request.keeps_result or graph._users.may_be_several):
         result = result.frozen(result.value)  # another thread may run the graph before the result is read
     return result, clock
+
+
+runs_a_call.add(_drive.__code__)
 
 
 def recover(graph: Traveller, before: Ambience) -> None:

@@ -19,6 +19,7 @@ from mlc_torch.nodes.node import Node, own_states, producers, reached, unique_la
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.gradients import GradientGraph
+from mlc_torch.running.midst import refuse_in_the_midst
 from mlc_torch.running.planner import PlanRequest
 from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import TENSORS
@@ -150,6 +151,7 @@ class TrainableGraph(GradientGraph):
     def _compile_optimizer(self, optimizer):
         """Use ``optimizer`` from now on; one that is new starts without state unless some is bound."""
         self._raise_late_failure()
+        refuse_in_the_midst(self)
         if self._compiled is None:
             refuse("compile the graph before its optimizer")
         _check_rule(optimizer)

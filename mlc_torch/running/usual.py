@@ -17,6 +17,7 @@ from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.completion import came_from_handler, fill, on_host, wait_for
+from mlc_torch.running.midst import INFERENCE
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
 from mlc_torch.running.results import into_full, output_targets
 from mlc_torch.running.road import fail, is_soon_done, recover
@@ -57,6 +58,7 @@ comes at once."""
 
 _TEXT = """\
 def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
+    is_held = lock._is_owned  # by this thread, which is in the middle of something then, unless it is to keep the result
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
         if {other_batch}:
             other = graph._runs.usuals.get(batch or {full})
@@ -64,7 +66,7 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
                 return False
             graph._runs.usual = other
             return other(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps)
-        if options & {unusual} or failures or get_ident() not in threads{declines}:
+        if options & {unusual} or failures or get_ident() not in threads or (is_held() and not keeps){declines}:
             return False
         if labels or weights or len(inputs) != {count}:
             return False
@@ -190,7 +192,7 @@ def usual_inference(
 def _maker(text: str) -> Callable[..., Usual]:
     """Graphs of the same form share their code: to compile it takes as long as twenty inferences."""
     scope = dict(_KNOWN)
-    exec(compile(text, "<mlc_torch inference>", "exec"), scope)  # our own text, from numbers alone
+    exec(compile(text, INFERENCE, "exec"), scope)  # our own text, from numbers alone
     return scope["make"]
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,6 +66,28 @@ def _show(cell: TensorState, there: list[Any], optimizer: object) -> None:
         cell.other_optimizers[before] = cell.optimizer_device_data
         cell.other_optimizers.pop(optimizer, None)
     cell.optimizer_device_data, cell.optimizer = there, weakref.ref(optimizer)
+
+
+@dataclass(slots=True)
+class Count:
+    """Which update is next: of an optimizer, for tensors that it trains in one graph or in several."""
+
+    next: int
+
+
+def shared_count(cells: Sequence[TensorState], optimizer: object, begins: int) -> Count:
+    """The count of graphs that train these tensors by ``optimizer``: whoever trains one of them has taken it up.
+
+    As state is, it is the tensor's: another graph over the same layers goes on with it, one over others has its own. Where some
+    were trained longer than others, that of the longest counts for all.
+    """
+    known = [cell.steps[optimizer] for cell in cells if cell.steps is not None and optimizer in cell.steps]
+    count = max(known, key=lambda count: count.next) if known else Count(begins)
+    for cell in cells:
+        if cell.steps is None:
+            cell.steps = weakref.WeakKeyDictionary()
+        cell.steps[optimizer] = count
+    return count
 
 
 def way_back(cell: TensorState) -> Callable[[], None]:

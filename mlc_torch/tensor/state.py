@@ -68,6 +68,7 @@ class TensorState:
         "other_optimizers",
         "shape",
         "snapshot",
+        "steps",
         "tensor_id",
         "value",
         "version",
@@ -93,6 +94,8 @@ class TensorState:
         """Whose state that is, once it was taken up."""
         self.other_optimizers: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
         """What others have kept that train it, too."""
+        self.steps: weakref.WeakKeyDictionary[Any, Any] | None = None
+        """How far each of them is with it."""
         self.version = 0
         self.is_frozen = False
         """Whether it is the value of one run, kept for its handler: no graph knows it."""
@@ -248,7 +251,7 @@ class TensorState:
         made.tensor_id, made.label, made.version = self.tensor_id, self.label, self.version
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
-        made.optimizer, made.other_optimizers = self.optimizer, self.other_optimizers
+        made.optimizer, made.other_optimizers, made.steps = self.optimizer, self.other_optimizers, self.steps
         made.host, made.value, made.snapshot, made.bound = None, value, None, None
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made

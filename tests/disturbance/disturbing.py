@@ -28,13 +28,13 @@ class Lines:
     """Counts the lines of the library that run, and raises at one of them, as Ctrl-C would.
 
     With ``again`` it raises a second time, at one of the lines that run because of the first. ``others`` are folders
-    whose lines count as the library's.
+    whose lines count as the library's. Where ``error`` gives nothing, the call goes on, as behind a signal handler.
     """
 
     def __init__(
         self,
         at: int | None = None,
-        error: Callable[[], BaseException] = KeyboardInterrupt,
+        error: Callable[[], BaseException | None] = KeyboardInterrupt,
         again: int | None = None,
         others: tuple[str, ...] = AROUND,
     ) -> None:
@@ -71,6 +71,10 @@ class Lines:
         chosen |= {around[place - 1] for place in spread(len(around), points // 2)}
         return sorted(chosen)
 
+    def of_file(self, name: str) -> list[int]:
+        """The last time that each line of a file of ours ran."""
+        return [number for (file, _), number in self._ends.items() if Path(file).name == name]
+
     def each_once(self) -> list[int]:
         """The last time that each line ran: for calls that run some lines ten thousand times."""
         return sorted(self._ends.values())
@@ -99,7 +103,9 @@ class Lines:
                 if self.again is not None and not second:
                     # Python takes a trace function away that raises; whatever is called or returns next brings it back.
                     sys.setprofile(self._look_on)
-                raise self.error()
+                error = self.error()
+                if error is not None:
+                    raise error
         return self._look
 
     def _look_on(self, frame: FrameType | None, event: str, _: Any) -> None:

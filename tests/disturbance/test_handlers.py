@@ -15,7 +15,7 @@ import mlc_torch as mlc
 from mlc_torch.interop import TorchLayer, TorchOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from tests.disturbance.subjects import BATCH, NETWORKS, RULES, Pair, Subject, normalized
-from tests.interop.programs import dense, empty, normalization
+from tests.interop.programs import dense, device, empty, normalization, numbers, settings, squared_error
 
 
 class Own(Exception):
@@ -167,3 +167,33 @@ def test_an_optimizer_that_refuses_in_the_middle():
         assert pair.subject.execute(pair.step) is answer
     assert pair.twin.execute(pair.step)
     assert all(map(torch.equal, pair.subject.moved(), pair.twin.moved()))
+
+
+def test_another_graph_s_steps_stand_whatever_becomes_of_a_step_that_began_before():
+    x, t, graph, layer = empty(8, 3, 2, 2), empty(8, 3, 2, 2), mlc.MLCGraph(), normalization(3)
+    y = graph.node(layer, source=x)
+
+    def trained() -> mlc.MLCTrainingGraph:
+        rule = mlc.MLCSGDOptimizer(descriptor=settings())
+        made = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=squared_error(), optimizer=rule)
+        assert made.addInputs({"x": x}, lossLabels={"t": t}) and made.compile(options=[], device=device())
+        return made
+
+    first, second, want = trained(), trained(), torch.nn.BatchNorm2d(3, momentum=0.1)
+
+    def refusing(gradient: torch.Tensor) -> None:
+        raise ValueError("the program's own")
+
+    first.register_gradient_hook(y, refusing)
+    labels = numbers(8, 3, 2, 2)
+    batches = [numbers(8, 3, 2, 2, seed=k) + k for k in range(4)]
+    for batch in batches:
+        want(torch.from_numpy(batch))
+    given = {"x": batches[0], "t": labels}
+    assert first.bindAndWriteData(given, forInputs={"x": x, "t": t}, to=device(), synchronous=True)
+    assert first.executeForward(batchSize=0)
+    for batch in batches[1:]:
+        second.step(batch, labels)
+    with pytest.raises(ValueError, match="the program's own"):
+        first.executeGradient(batchSize=0)
+    torch.testing.assert_close(torch.from_numpy(layer.mean.numpy().ravel()), want.running_mean)

@@ -13,8 +13,9 @@ import pytest
 
 import mlc_torch as mlc
 from mlc_torch.interop.checkpoint_file import read_file
+from mlc_torch.refusals import is_strict
 from tests.disturbance.disturbing import AROUND, TORCH_S_OPTIMIZERS, Lines, lines_of, spread
-from tests.disturbance.subjects import NETWORKS, PHASES, RULES, Pair, Subject, perceptron
+from tests.disturbance.subjects import BATCH, NETWORKS, PHASES, RULES, Pair, Subject, perceptron
 
 SOME, ALL = 24, None
 points = pytest.mark.parametrize("points", [SOME, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
@@ -63,6 +64,42 @@ def test_a_phase(number, network, points):
         except BaseException as error:
             error.add_note(f"interrupted at line {at}: {lines.where}")
             raise
+
+
+@pytest.mark.parametrize("points", [10, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
+@networks
+def test_a_first_step(network, points):
+    """The first after ``compile`` makes what later ones find. Interrupted are some of its lines, and all of the update's."""
+    pair = Pair(NETWORKS[network])
+
+    def anew() -> None:
+        assert pair.subject.compile() and pair.twin.compile()
+
+    anew()
+    whole, _ = (lines_of(partial(Subject.execute, one, pair.step)) for one in (pair.subject, pair.twin))
+    pair.step += 1
+    for at in sorted({*whole.points(points), *whole.of_file("updater.py")}):
+        anew()
+        lines = Lines(at)
+        try:
+            interrupted(lines, pair.disturb(Subject.execute, lines))
+        except BaseException as error:
+            error.add_note(f"interrupted at line {at}: {lines.where}")
+            raise
+
+
+@points
+def test_behind_it_refusals_are_answers_again(points):
+    """``step`` asks for exceptions in place of answers: no Ctrl-C leaves it at that."""
+    pair = Pair(perceptron)
+    training, given = pair.subject.training, pair.subject.given(0)
+    training.step(*given)
+    for at in lines_of(lambda: training.step(*given)).points(points):
+        lines = Lines(at)
+        answer = pair.answer_of(lambda: bool(training.step(*given)), lines)
+        interrupted(lines, answer)
+        assert not is_strict(), f"interrupted at {lines.where}"
+    assert not training.execute(inputsData={}, lossLabelsData={}, lossLabelWeightsData=None, batchSize=BATCH)
 
 
 def twice(at: int, points: int | None, disturb: Callable[[Lines], object]) -> None:
