@@ -265,8 +265,16 @@ def unwrap(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: unwrap(item) for key, item in value.items()}
     if callable(value) and not isinstance(value, (type, MLCObject, nn.Module)):
-        return lambda *args: unwrap(value(*map(wrap, args)))
+        return _called_with_views(value)
     return value
+
+
+def _called_with_views(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        return unwrap(function(*map(wrap, args)))
+
+    call.__dict__["__wrapped__"] = function  # who asks for the parameters is shown the script's own
+    return call
 
 
 def send(member: Member, receiver: Any, args: tuple[Any, ...]) -> Any:

@@ -7,7 +7,6 @@ again. On the completion thread it goes to ``threading.excepthook``, and the gra
 from __future__ import annotations
 
 import contextvars
-import inspect
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ import torch
 from mlc_torch.device import queueing
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.clock import Clock
+from mlc_torch.spelling.own import misfit
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.state import host_bytes
 
@@ -54,15 +54,7 @@ def check_handler(handler: Handler) -> None:
 
 def _misfit(handler: Handler) -> str | None:
     """What is wrong with a handler's parameters."""
-    try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):
-        return None  # some of what C code defines does not tell
-    try:
-        signature.bind(None, None, 0.0)
-    except TypeError:
-        return f"a completion handler is called with (result, error, executionTime), this one takes {signature}"
-    return None
+    return misfit("a completion handler", handler, result=None, error=None, executionTime=0.0)
 
 
 def fill(target: torch.Tensor | memoryview, value: torch.Tensor | None) -> None:

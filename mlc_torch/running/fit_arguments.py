@@ -9,6 +9,7 @@ from typing import Any
 
 from mlc_torch.running.history import Epoch
 from mlc_torch.spelling.arguments import describe
+from mlc_torch.spelling.own import misfit
 
 Callback = Callable[[Epoch], object]
 """Called after each epoch. Training ends where it returns true."""
@@ -34,4 +35,7 @@ def as_callbacks(given: Any) -> list[Callback]:
         raise TypeError(
             f"callbacks must be a function that is called with the Epoch, or a list of such, got {describe(given)}"
         )
+    for callback in called:
+        if (said := misfit("a callback of fit", callback, epoch=None)) is not None:
+            raise TypeError(said)
     return called

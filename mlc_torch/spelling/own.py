@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +39,16 @@ def as_switch(who: str, name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise wrong_type(who, name, "a bool", value)
     return value
+
+
+def misfit(what: str, function: Callable[..., Any], **called_with: Any) -> str | None:
+    """What is wrong with the parameters of a program's function, told by what it will be called with, in this order."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None  # some of what C code defines does not tell
+    try:
+        signature.bind(*called_with.values())
+    except TypeError:
+        return f"{what} is called with ({', '.join(called_with)}), this one takes {signature}"
+    return None

@@ -197,6 +197,8 @@ WRONG = {
     "a dictionary": (lambda t: t.evaluate({"x": X}), "batches must be an iterable of (inputs, labels), for example"),
     "validation": (lambda t: t.fit([(X, T)], validation=(X, T)), "validation must be an iterable of (inputs, labels)"),
     "no callback": (lambda t: t.fit([(X, T)], callbacks=3), "callbacks must be a function that is called with the Epoch"),
+    "callback of none": (lambda t: t.fit([(X, T)], callbacks=lambda: 0), "a callback of fit is called with (epoch), this one takes ()"),
+    "callback of two": (lambda t: t.fit([(X, T)], callbacks=[print, lambda a, b: 0]), "is called with (epoch), this one takes (a, b)"),
     "half epochs": (lambda t: t.fit([(X, T)], epochs=2.5), "epochs must be a whole number, got 2.5 (float)"),
     "no epochs": (lambda t: t.fit([(X, T)], epochs=None), "epochs must be a whole number, got None (NoneType)"),
     "min_delta text": (lambda t: t.fit([(X, T)], min_delta="a"), "min_delta must be a number, got 'a' (str)"),

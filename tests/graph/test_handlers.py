@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from mlc_torch import MLCExecutionOptions, MLCInferenceGraph, MLCRefusal, last_refusal, strict, unwrap
+from mlc_torch.objc.views import view_of
 from mlc_torch.running import completion
 from mlc_torch.running.completion import CompletionQueue, Queued
 from tests.graph.programs import array, cpu, data, on, regression, values
@@ -138,6 +139,20 @@ def test_a_handler_with_other_parameters_is_a_type_error(handler):
     with pytest.raises(TypeError, match="positional argument") as found:
         program.execute(completionHandler=handler)
     assert re.search(says, found.value.__notes__[0])
+
+
+def test_in_the_pyobjc_view_the_scripts_own_parameters_are_looked_at():
+    program = regression()
+    assert program.compile()
+    before = array(program.layers[0].weights).copy()
+    selector = "executeWithInputsData:lossLabelsData:lossLabelWeightsData:batchSize:options:completionHandler:"
+    execute = getattr(view_of(program.training), selector.replace(":", "_"))
+    given = program.inputs_data(), program.labels_data(), None, 0, int(Run.synchronous)
+    with pytest.raises(TypeError, match=r"\(result, error, executionTime\), this one takes \(result, error\)"):
+        execute(*given, lambda result, error: None)
+    assert np.array_equal(array(program.layers[0].weights), before)
+    told = []
+    assert execute(*given, lambda result, error, seconds: told.append(result.descriptor().shape())) and told == [[1]]
 
 
 def test_a_type_error_inside_a_handler_is_its_own():
