@@ -39,6 +39,9 @@ class _EnumType(enum.EnumType):
         super().__init__(*args, **kw)
         for name, case in cls.__dict__.get("_member_map_", {}).items():
             type.__setattr__(cls, name, case)  # as Python 3.12 does; 3.11 would ask __getattr__ for it each time
+        if issubclass(cls, enum.Flag):
+            for name in ("__or__", "__and__", "__xor__"):  # Python gives each class of flags its own when it is made
+                type.__setattr__(cls, name, _of_one_kind(getattr(enum.Flag, name)))
         type.__setattr__(cls, "_made", True)  # all cases are there
 
     def __getattr__(cls: Any, name: str) -> Any:
@@ -49,6 +52,18 @@ class _EnumType(enum.EnumType):
         if name[0] != "_" and cls.__dict__.get("_made") and not hasattr(cls, name):
             raise AttributeError(f"{cls.__name__} has no case {name!r} to be set{_hint(cls, name)}")
         super().__setattr__(name, value)
+
+
+def _of_one_kind(combine: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An operator of option sets that takes raw values, and no options of another set, whose bits mean something else."""
+
+    @functools.wraps(combine)
+    def checked(self: Any, other: Any) -> Any:
+        if isinstance(other, enum.Enum) and not isinstance(other, type(self)):
+            raise TypeError(f"{self!r} cannot be combined with {other!r}, which is no {type(self).__name__}")
+        return combine(self, other)
+
+    return checked
 
 
 def _hint(cls: Any, name: str) -> str:

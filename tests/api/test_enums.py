@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator as op
 import pickle
 
 import numpy as np
@@ -148,6 +149,23 @@ def test_a_set_of_options_is_made_from_a_list_or_from_nothing():
     assert mlc.MLCExecutionOptions([]) == mlc.MLCExecutionOptions() == mlc.MLCExecutionOptions(rawValue=0)
     with pytest.raises(TypeError, match=r"MLCDataType\(\) does not exist"):
         mlc.MLCDataType()
+
+
+@pytest.mark.parametrize("combine", [op.or_, op.and_, op.xor, op.ior, op.iand, op.ixor, op.contains])
+def test_options_of_two_sets_are_not_combined(combine):
+    """Swift would not compile it; their bits mean different things."""
+    names = "MLCExecutionOptions.*MLCGraphCompilationOptions|MLCGraphCompilationOptions.*MLCExecutionOptions"
+    with pytest.raises(TypeError, match=names):
+        combine(mlc.MLCExecutionOptions.synchronous, mlc.MLCGraphCompilationOptions.debugLayers)
+    with pytest.raises(TypeError, match="MLCDataType"):
+        combine(mlc.MLCExecutionOptions.synchronous, mlc.MLCDataType.float32)
+
+
+@pytest.mark.parametrize("combine", [op.or_, op.and_, op.xor, op.ior, op.iand, op.ixor])
+def test_options_are_combined_with_their_like_and_with_raw_values(combine):
+    both, one = mlc.MLCExecutionOptions(rawValue=6), mlc.MLCExecutionOptions.synchronous
+    for found in (combine(both, one), combine(both, 2), combine(6, one)):
+        assert type(found) is mlc.MLCExecutionOptions and found.rawValue == combine(6, 2)
 
 
 @pytest.mark.parametrize("labels", [{"shape": None, "dataType": []}, {"dataType": [], "shape": None}])
