@@ -83,13 +83,26 @@ def _wanted(config: pytest.Config) -> list[str]:
     return list(names)
 
 
+def _wanted_by(test: Any) -> list[str]:
+    """The devices that a test runs on."""
+    names = _wanted(test.config)
+    if test.get_closest_marker(_GPU) is not None:
+        return [name for name in names if name != "cpu"] or ["gpu"]  # without one the test is there, and skipped
+    return names
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "mlc_device" not in metafunc.fixturenames:
-        return
-    names = _wanted(metafunc.config)
-    if metafunc.definition.get_closest_marker(_GPU) is not None:
-        names = [name for name in names if name != "cpu"] or ["gpu"]  # without one the test is there, and skipped
-    metafunc.parametrize("mlc_device", names, indirect=True)
+    if "mlc_device" in metafunc.fixturenames and "mlc_device" not in _chosen_by(metafunc.definition):
+        metafunc.parametrize("mlc_device", _wanted_by(metafunc.definition), indirect=True)
+
+
+def _chosen_by(test: Any) -> set[str]:
+    """The names that a test's own parametrize markers give values for."""
+    chosen: set[str] = set()
+    for marker in test.iter_markers("parametrize"):
+        names = marker.args[0] if marker.args else marker.kwargs.get("argnames", ())
+        chosen.update(name.strip() for name in (names.split(",") if isinstance(names, str) else names))
+    return chosen
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -101,6 +114,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     why = "the options leave only the CPU" if accelerators() else "torch sees no GPU here"
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=f"{_GPU}: {why}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What one test was refused is no reason for what fails in the next."""
+    refusals = sys.modules.get("mlc_torch.refusals")
+    if refusals is not None:
+        refusals.forget_last()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -127,10 +148,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture
 def mlc_device(request: pytest.FixtureRequest) -> Any:
-    """An ``MLCDevice``; the test runs once on every device present, or on those of ``--mlc-device``."""
+    """An ``MLCDevice``; the test runs once on every device present, or on those of ``--mlc-device``.
+
+    A test that pytest cannot repeat, one of ``unittest`` for example, runs on the first of them.
+    """
     from mlc_torch.testing import device_named
 
-    return device_named(request.param)
+    return device_named(request.param if hasattr(request, "param") else _wanted_by(request.node)[0])
 
 
 @pytest.fixture
@@ -144,11 +168,15 @@ def mlc_strict() -> Iterator[None]:
 
 @pytest.fixture
 def mlc_seed(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Seeds random initializers and dropout for this test; gives the number, the same in every run and on every device."""
+    """Seeds random initializers and dropout for this test; gives the number, the same in every run and on every device.
+
+    It is made from the names of the file and of the test, and does not depend on where the file lies.
+    """
     from mlc_torch.testing import seeded
 
     chosen = request.config.getoption("mlc_seed")
-    name = request.node.nodeid.partition("[")[0]
+    test = request.node.nodeid.partition("::")[2].partition("[")[0]
+    name = f"{request.node.path.name}::{test}"
     seed = zlib.crc32(name.encode()) if chosen is None else chosen
     request.node.add_report_section("call", "mlc_seed", f"mlc_seed is {seed}; --mlc-seed={seed} repeats this")
     with seeded(seed):

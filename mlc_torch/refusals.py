@@ -142,6 +142,11 @@ def last_refusal() -> MLCRefusal | None:
     return _last.get()
 
 
+def forget_last() -> None:
+    """Begin anew: in this context nothing was refused yet."""
+    _last.set(None)
+
+
 calls = itertools.count()
 """Counts what passes a door and what is refused there, to tell whether a refusal was the very last thing to happen."""
 

@@ -18,7 +18,7 @@ import pytest
 
 import mlc_torch as mlc
 from mlc_torch import MLCRefusal, last_refusal, strict, unwrap
-from mlc_torch.refusals import _last, is_strict, refuse
+from mlc_torch.refusals import forget_last, is_strict, refuse
 from mlc_torch.shown_by_default import ShownByDefault
 from mlc_torch.spelling import MLCObject, declare
 
@@ -166,7 +166,7 @@ def test_unwrap():
         unwrap(None)
 
     def alone():
-        _last.set(None)
+        forget_last()
         with pytest.raises(MLCRefusal, match=r"^unexpectedly found None$"):
             unwrap(None)
 

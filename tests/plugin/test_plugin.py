@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,6 +110,47 @@ def test_a_device_that_is_not_there_is_an_error(project):
     found.stdout.fnmatch_lines(["*--mlc-device=cuda:99: there is no device 'cuda:99' here; there is cpu*"])
 
 
+CHOSEN = """
+    import unittest
+    import pytest
+
+    @pytest.mark.parametrize("mlc_device", ["cpu"], indirect=True)
+    def test_of_its_own(mlc_device):
+        assert mlc_device.torch_device.type == "cpu"
+
+    @pytest.mark.parametrize(argnames="number, mlc_device", argvalues=[(1, "cpu"), (2, "cpu")], indirect=["mlc_device"])
+    def test_beside_another(number, mlc_device):
+        assert mlc_device.torch_device.type == "cpu"
+
+    @pytest.mark.parametrize(["mlc_device"], [("text",)])
+    def test_without_the_fixture(mlc_device):
+        assert mlc_device == "text"
+
+    def test_asks_later(request):
+        print("late on", request.getfixturevalue("mlc_device").torch_device)
+
+    class TestOfUnittest(unittest.TestCase):
+        @pytest.fixture(autouse=True)
+        def device(self, mlc_device):
+            self.device = mlc_device
+
+        def test_it(self):
+            print("unittest on", self.device.torch_device)
+"""
+
+
+def test_a_test_may_choose_its_devices_or_be_one_that_is_not_repeated(project):
+    found = run(project, CHOSEN, "-v", "-s")
+    found.assert_outcomes(passed=6)
+    found.stdout.fnmatch_lines(["*::test_of_its_own[[]cpu[]]*", "*late on cpu*", "*unittest on cpu*"])
+
+
+def test_where_a_test_is_not_repeated_the_option_counts_too(project, monkeypatch):
+    monkeypatch.setattr(mlc_torch.testing, "device_named", lambda name: SimpleNamespace(torch_device=f"<{name}>"))
+    found = run(project, CHOSEN, "-s", "-k", "later or Unittest", "--mlc-device=cuda,cpu")
+    found.stdout.fnmatch_lines(["*late on <cuda>*", "*unittest on <cuda>*"])
+
+
 def test_the_environment_narrows_the_devices(project, monkeypatch):
     monkeypatch.setenv("MLC_TORCH_DEVICE", "cpu")
     run(project, DEVICE).assert_outcomes(passed=1)
@@ -206,6 +248,21 @@ def test_strict_by_the_ini_file(project, monkeypatch):
     assert os.environ["MLC_TORCH_STRICT"] == "0"
 
 
+def test_what_one_test_was_refused_the_next_does_not_know(project):
+    text = """
+        import mlc_torch
+
+        def test_refused():
+            assert mlc_torch.last_refusal() is None
+            assert mlc_torch.MLCTensorDescriptor(shape=[]) is None and mlc_torch.last_refusal() is not None
+
+        def test_after():
+            assert mlc_torch.last_refusal() is None
+    """
+    mlc_torch.MLCTensorDescriptor(shape=[])
+    run(project, text).assert_outcomes(passed=2)
+
+
 # Seeds
 
 SEEDED = """
@@ -240,6 +297,21 @@ def test_seeds_repeat_and_leave_no_trace(project):
     assert len(set(drawn[0])) == 1  # the same on every device
     assert drawn[2][0].startswith("drew 7 ")
     found.stdout.fnmatch_lines(["*mlc_seed is 7; --mlc-seed=7 repeats this"])
+
+
+def test_the_seed_does_not_depend_on_where_pytest_is_started(project):
+    """Nor on where the file lies: a folder of another name, another root."""
+    said = []
+    for folder in ("a", "a/b"):
+        place = project.path / folder
+        place.mkdir()
+        (place / "test_it.py").write_text("def test_seed(mlc_seed):\n    print('the seed', mlc_seed)\n")
+        for root, given in ((project.path, place / "test_it.py"), (place, place)):
+            found = project.runpytest_inprocess(*LOAD, "-s", f"--rootdir={root}", str(given), "--import-mode=importlib")
+            said += [line[line.index("the seed") :] for line in found.outlines if "the seed" in line]
+    assert len(said) >= 4 and len(set(said)) == 1
+    other = run(project, "def test_another(mlc_seed):\n    print('the seed', mlc_seed)\n", "-s", "-k", "another")
+    assert said[0] not in other.stdout.str()
 
 
 # The example
