@@ -89,7 +89,8 @@ def warn_unread(
                 warn_once(
                     warned,
                     f"one tensor {kind} {name}",
-                    f"{first} and the {kind} {name!r} are one tensor ({cell.label}): data for the first counts for both",
+                    f"{first} and the {kind} {name!r} are one tensor ({cell.label}): execute asks for data under both names, and "
+                    "computes with that for the first alone",
                 )
             if id(cell) not in read:
                 warn_once(

@@ -21,6 +21,7 @@ from mlc_torch import (
     MLCSoftmaxOperation,
     MLCTrainingGraph,
     MLCTrainingWarning,
+    last_refusal,
 )
 from mlc_torch.running.untrained import warn_of_loss, warn_unread
 from tests.graph.programs import Program, array, cpu, data, dense, hyper, loss, placeholder, regression, sgd, values
@@ -205,6 +206,22 @@ def test_a_warning_turned_into_an_error_leaves_the_graph_usable(make):
         with pytest.raises(MLCTrainingWarning):
             _ = program.compile() and program.execute()
         assert program.execute() and program.execute()
+
+
+def test_one_tensor_under_two_names_is_computed_as_the_warning_says():
+    """The loss by hand, with what was given for the input in the place of both."""
+    program = one_tensor_twice()
+    with pytest.warns(
+        MLCTrainingWarning, match="asks for data under both names, and computes with that for the first alone"
+    ):
+        assert program.compile()
+    x, layer = program.given["x"], program.layers[0]
+    want = ((x @ layer.weights.numpy().reshape(6, 6).T + layer.biases.numpy().ravel() - x) ** 2).mean()
+    assert program.step() == pytest.approx(want, rel=1e-4)
+    assert not program.training.execute(
+        inputsData={"x": data(x)}, lossLabelsData=None, lossLabelWeightsData=None, batchSize=0
+    )
+    assert "no data for the label 't'" in str(last_refusal())
 
 
 def test_it_names_the_loss_and_the_layer():
