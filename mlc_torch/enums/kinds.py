@@ -70,12 +70,16 @@ def _hint(cls: Any, name: str) -> str:
     return hint_or_all(name, cls.__dict__.get("_member_map_", ()))
 
 
+def spoken(value: Any) -> str:
+    """The name that a value was probably meant by: of a string itself, of ``torch.float32`` and ``np.float32`` the last part."""
+    return value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
+
+
 def _expected(cls: Any, cases: Sequence[str], value: Any) -> TypeError:
     """What was expected where a value is no case: the case of that name where one is, as for ``"float32"``."""
     if hasattr(value, "example"):  # a case that carries values, without them
         return TypeError(value.example)
-    name = value if isinstance(value, str) else getattr(value, "__name__", str(value)).removeprefix("torch.")
-    meant = near_miss(name, cases)
+    meant = near_miss(spoken(value), cases)
     listed = f"{cls.__name__} ({', '.join(cases)})" if isinstance(value, str) else cls.__name__
     return TypeError(f"{cls.__name__}.{meant}" if meant is not None else listed)
 

@@ -72,6 +72,12 @@ class MLCLayer(MLCObject):
     """What of the descriptor means nothing to this layer, and its repr leaves out."""
 
     @classmethod
+    def _meant_by(cls, value: object) -> str:
+        """The end of an error message: how a layer is made of a torch module that was given in its place."""
+        makes_one = cls is MLCLayer and isinstance(value, nn.Module)
+        return " (mlc_torch.interop.TorchLayer(module) makes one of a torch module)" if makes_one else ""
+
+    @classmethod
     def _layer(cls, **fields: Any) -> Any:
         """A new layer with these properties."""
         return cls._make(

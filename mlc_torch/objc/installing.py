@@ -25,6 +25,9 @@ _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+_ORIGIN = f"a stand-in by {__package__}"
+
+
 def attribute(module: str, known: dict[str, Any], name: str) -> Any:
     """The value of ``name``, ``__all__`` included, or an error that names what is close."""
     if name == "__all__":
@@ -44,16 +47,17 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname not in _MODULES:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin=f"a stand-in by {__package__}")
+        return importlib.machinery.ModuleSpec(fullname, self, origin=_ORIGIN)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: types.ModuleType) -> None:
         name, known = module.__name__, _MODULES[module.__name__]
-        who = f"{name} (a stand-in by {__package__}: it has what scripts for ML Compute use)"
+        who = f"{name} ({_ORIGIN}: it has what scripts for ML Compute use)"
         module.__doc__ = f"{who}.\n\nNot made by Apple or PyObjC. docs/pyobjc.md says what works and what does not."
         module.__dict__.update(
+            __file__=_ORIGIN,  # Python's own error for "from Foundation import NSURL" says where the module comes from
             __getattr__=lambda attr: attribute(name if name == "MLCompute" else who, known(), attr),
             __dir__=lambda: sorted(known()),
         )

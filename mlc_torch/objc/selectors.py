@@ -57,7 +57,21 @@ class Selector:
             raise AttributeError(self.__name__)  # an object does not answer to the selectors of its class
         return Selector(self._member, self._call, cls, self.definingClass)
 
-    def __call__(self, *args: Any) -> Any:
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        arguments = ", ".join(p.name for p in self._member.params)
+        raise AttributeError(
+            f"{self.__name__} is a selector, which has no attribute {name!r}; PyObjC calls properties too: "
+            f"{self.__name__}({arguments}).{name}"
+        )
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        if named:
+            order = ", ".join(p.name for p in self._member.params)
+            raise TypeError(
+                f"{self.__name__} takes no argument by its name ({', '.join(named)}): {self.__name__}({order})"
+            )
         if self.self is not None:
             return self._call(self._member, self.self, args)
         if self.answers_both and len(args) == len(self._member.params):

@@ -21,6 +21,7 @@ from torch import nn
 from mlc_torch.enums import MLCPaddingPolicy, MLCPoolingType
 from mlc_torch.objc.foundation import NSArray, NSData, NSDictionary, NSError
 from mlc_torch.objc.members import class_members, object_members, selector_names, swift_only
+from mlc_torch.objc.mistakes import explain_constant
 from mlc_torch.objc.selectors import Member, Selector
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.spelling import MLCObject
@@ -109,6 +110,10 @@ class objc_object:
     __slots__ = ("__weakref__", "_target")
     _target: Any
     _of_script = False
+    _as_argument = (
+        " (two spellings are mixed: this is one of the PyObjC view; mlc_torch.objc.unwrap(object) takes it out)"
+    )
+    """What a member says that is called by Swift's spelling and given a view."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -285,11 +290,19 @@ def send(member: Member, receiver: Any, args: tuple[Any, ...]) -> Any:
     if member.out is not None and given[member.out] is None:
         # PyObjC's way with memory that is to be filled: None goes in, and the filled memory comes out beside the answer.
         given[member.out] = memory = _memory(given[member.out + 1])
-        return member.function(unwrap(receiver), *given), NSData.over(memory)
-    answer = member.function(unwrap(receiver), *given)
+        return _answer(member, receiver, given), NSData.over(memory)
+    answer = _answer(member, receiver, given)
     if member.returns.startswith("Data") and answer is not None:
         return NSData.over(answer)
     return wrap(answer)
+
+
+def _answer(member: Member, receiver: Any, given: list[Any]) -> Any:
+    try:
+        return member.function(unwrap(receiver), *given)
+    except TypeError:
+        explain_constant(member, receiver, given)
+        raise
 
 
 def _memory(length: Any) -> bytearray:

@@ -29,6 +29,12 @@ _LIVE = ("_learningRate", "_timeStep")
 class MLCOptimizer(MLCObject):
     """The base class of the optimizers. The learning rate and the clipping switch may change between updates."""
 
+    @staticmethod
+    def _meant_by(value: object) -> str:
+        """The end of an error message: how an optimizer is made of torch's that was given in its place."""
+        is_torch_s = isinstance(value, torch.optim.Optimizer)
+        return " (mlc_torch.interop.TorchOptimizer(optimizer) makes one of torch's)" if is_torch_s else ""
+
     learningRate = prop("Float", "The size of a step.", settable=True)
 
     @learningRate.writes

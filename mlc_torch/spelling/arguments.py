@@ -222,7 +222,8 @@ def _named(name: str) -> Converter:
             meant = getattr(cls, "_meant_by", None)
             if isinstance(value, type) and issubclass(value, cls):
                 raise TypeError(f"{name} (an object, not the class {value.__name__} itself)")
-            raise TypeError(f"{name}{meant(value) if meant is not None else ''}")
+            other_spelling = getattr(type(value), "_as_argument", "")
+            raise TypeError(f"{name}{other_spelling or (meant(value) if meant is not None else '')}")
         return value
 
     return convert
@@ -247,13 +248,20 @@ def converter(type_: str) -> Converter:
     return _named(type_)
 
 
+def _is_tensor_of_ours(value: Any) -> bool:
+    """In either spelling: its repr says more than its shape."""
+    return hasattr(value, "_cell") or hasattr(type(value), "_as_argument")
+
+
 def describe(value: Any) -> str:
     """A value as error messages show it: short, and with its type. Of an array the shape says more than the first numbers."""
     try:
         shape = getattr(value, "shape", None)
     except RuntimeError:  # of a nested torch tensor
         shape = None
-    if isinstance(shape, tuple) and hasattr(value, "dtype") and not hasattr(value, "_cell"):
+    if isinstance(shape, tuple) and hasattr(value, "dtype") and not _is_tensor_of_ours(value):
         return f"an array of shape {list(shape)} and type {value.dtype} ({type(value).__name__})"
     text = repr(value)
+    if "\n" in text:
+        text = " ".join(text.split())
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

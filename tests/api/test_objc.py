@@ -149,6 +149,35 @@ def test_what_does_not_exist_names_what_is_close(tensor):
         MLCompute.MLCTensor.alloc().initWithShape_([1])
 
 
+@pytest.mark.parametrize(
+    ("type_", "says"),
+    [
+        ("float32", "argument 'dataType' expects MLCDataTypeFloat32, got 'float32' (str)"),
+        ("MLCDataTypeFloat16", "expects MLCDataTypeFloat16, got"),
+        (np.int32, "expects MLCDataTypeInt32, got"),
+        ("complex", "expects a number (MLCDataTypeInvalid, MLCDataTypeFloat32, MLCDataTypeFloat16, "),
+    ],
+)
+def test_a_constant_is_called_as_scripts_call_it(type_, says):
+    with pytest.raises(TypeError) as error:
+        MLCompute.MLCTensor.tensorWithShape_dataType_([2], type_)
+    assert str(error.value).startswith("MLCTensor.tensorWithShape_dataType_: argument 'dataType' expects ")
+    assert says in str(error.value)
+
+
+def test_a_wrong_argument_beside_constants_is_told_as_before():
+    with pytest.raises(TypeError, match="argument 'shape' expects"):
+        MLCompute.MLCTensor.tensorWithShape_dataType_("2", MLCompute.MLCDataTypeFloat32)
+
+
+def test_selectors_are_called_and_take_arguments_in_order(tensor):
+    with pytest.raises(AttributeError, match=r"^descriptor is a selector, .* 'shape'; .*: descriptor\(\)\.shape$"):
+        tensor.descriptor.shape  # noqa: B018
+    assert not hasattr(tensor.descriptor, "_nothing")
+    with pytest.raises(TypeError, match=r"no argument by its name \(shape\): tensorWithShape_\(shape\)$"):
+        MLCompute.MLCTensor.tensorWithShape_(shape=[2])
+
+
 def test_dir_lists_selectors_and_ours(tensor):
     assert {"descriptor", "setLabel_", "copy", "bindAndWriteData_toDevice_", "numpy"} <= set(dir(tensor))
     assert {"alloc", "new", "tensorWithShape_", "from_torch"} <= set(dir(MLCompute.MLCTensor))

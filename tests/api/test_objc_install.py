@@ -44,6 +44,10 @@ def test_stand_ins_say_what_they_are(installed, name):
     assert "stand-in by mlc_torch.objc" in found.__doc__ and "stand-in by mlc_torch.objc" in repr(found)
     with pytest.raises(AttributeError, match="nonsense"):
         found.nonsense  # noqa: B018
+    with pytest.raises(
+        ImportError, match=rf"^cannot import name 'nonsense' from '{name}' \(a stand-in by mlc_torch.objc\)$"
+    ):
+        exec(f"from {name} import nonsense")
     if name != "MLCompute":
         with pytest.raises(AttributeError, match="stand-in"):
             found.nonsense  # noqa: B018

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import mlc_torch as mlc
+import mlc_torch.objc as objc
 from mlc_torch import MLCActivationLayer, MLCDataType, MLCExecutionOptions, MLCTensor
 from tests.graph.programs import sgd
 
@@ -126,6 +127,19 @@ def test_cases_cannot_be_added_or_given_names():
             lambda: node(np.zeros((2, 3))),
             "(MLCTensor.from_numpy(array) makes one of an array), got an array of shape [2, 3] and type float64",
         ),
+        (
+            lambda: added(torch.nn.ReLU()),
+            "MLCLayer (mlc_torch.interop.TorchLayer(module) makes one of a torch module), got ReLU()",
+        ),
+        (
+            lambda: trained_by(torch.optim.SGD([torch.zeros(1)], 0.1)),
+            "MLCOptimizer (mlc_torch.interop.TorchOptimizer(optimizer) makes one of torch's), got SGD ( Parameter Group 0 ",
+        ),
+        (
+            lambda: added(objc.MLCActivationLayer.reluLayer()),
+            "expects MLCLayer (two spellings are mixed: this is one of",
+        ),
+        (lambda: node(objc.MLCTensor.tensorWithShape_([2])), "unwrap(object) takes it out), got <objc MLCTensor('data"),
         (lambda: node([MLCTensor(shape=[2])]), "expects MLCTensor (one tensor, not a list), got ["),
         (
             lambda: mlc.MLCPaddingPolicy.sized(1, 2),
@@ -138,7 +152,7 @@ def test_cases_cannot_be_added_or_given_names():
 def test_what_is_nearly_right_is_told_how_it_is_written(call, says):
     with pytest.raises(TypeError) as error:
         call()
-    assert says in str(error.value)
+    assert says in str(error.value) and "\n" not in str(error.value)
 
 
 def compiled(**given):
@@ -151,6 +165,14 @@ def window(policy):
     return mlc.MLCConvolutionDescriptor(
         kernelSizes=(1, 1), inputFeatureChannelCount=1, outputFeatureChannelCount=1, paddingPolicy=policy
     )
+
+
+def added(layer):
+    return mlc.MLCGraph().node(layer, source=MLCTensor(shape=[2]))
+
+
+def trained_by(optimizer):
+    return mlc.MLCTrainingGraph(graphObjects=[mlc.MLCGraph()], lossLayer=None, optimizer=optimizer)
 
 
 def node(source):
