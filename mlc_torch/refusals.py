@@ -111,9 +111,18 @@ def in_one_line(error: Exception) -> str:
 def is_strict() -> bool:
     """Whether refusals raise in this context: inside ``strict()``, or everywhere with ``MLC_TORCH_STRICT=1``."""
     chosen = strictness.get()
-    if chosen is None:
-        return os.environ.get("MLC_TORCH_STRICT", "") not in ("", "0")
-    return chosen
+    return _is_on("MLC_TORCH_STRICT") if chosen is None else chosen
+
+
+_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+def _is_on(name: str) -> bool:
+    """Whether a variable of the environment says yes."""
+    given = os.environ.get(name, "").strip().lower()
+    if given not in _ON and given not in _OFF:
+        raise MLCRefusal(f"{name}={given!r} is not known; {', '.join(_ON)} and {', '.join(_OFF[1:])} are")
+    return given in _ON
 
 
 @contextlib.contextmanager

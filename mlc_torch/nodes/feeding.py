@@ -141,6 +141,10 @@ def _advised(why: MLCRefusal, feed: Feed, data: MLCTensorData) -> MLCRefusal:
     )
 
 
+SMALLER_BATCH = "; for a smaller batch give batchSize="
+"""Advice for who calls ``execute``; ``step`` and ``fit`` count the samples themselves, and give other advice."""
+
+
 def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
     """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
     descriptor = cell.descriptor
@@ -154,7 +158,7 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) 
     if data._length < needed:
         samples = f" and batchSize {batch}" if batch else ""
         size, (there, rest) = cell.dtype.itemsize, divmod(data._length, descriptor._sample_bytes)
-        out = f"; for a smaller batch give batchSize={there}" if there and not rest else ""
+        out = f"{SMALLER_BATCH}{there}" if there and not rest else ""
         if data._shape is None and data._length * size == needed:
             out = "; the length of data is counted in bytes"
         refuse(

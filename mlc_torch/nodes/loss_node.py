@@ -52,3 +52,19 @@ def _fitting(
         if math.prod(cell.shape) == math.prod(predictions.shape):
             return name, cell
     return next(iter(cells.items())) if cells and loose else (None, None)
+
+
+def no_labels(loss: Node, nodes: Sequence[Node], labels: Mapping[str, TensorState]) -> str:
+    """The words for a loss that has no labels: none were declared, or other losses read them all."""
+    read = [
+        f"{name!r} is read by the loss layer {node.layer.label!r}"
+        for name, cell in labels.items()
+        for node in nodes
+        if isinstance(node.layer, MLCLossLayer) and any(cell is c for c in node.reads[1:])
+    ]
+    if not read:
+        return f"loss layer {loss.layer.label!r} has no labels; declare them with addInputs(_:lossLabels:)"
+    return (
+        f"loss layer {loss.layer.label!r} has no labels of its own ({', '.join(read)}); declare another label for it with "
+        "addInputs(_:lossLabels:)"
+    )

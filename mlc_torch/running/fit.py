@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from mlc_torch.enums import MLCExecutionOptions as Run
+from mlc_torch.nodes.feeding import SMALLER_BATCH
 from mlc_torch.nodes.feeds import batch_axes
 from mlc_torch.refusals import MLCRefusal, raising, strictness
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
@@ -212,6 +213,7 @@ class FittingGraph:
                 finally:
                     strictness.set(before)
             except (MLCRefusal, TypeError, ValueError) as error:
+                _advise(error)
                 if where:
                     error.add_note(f"in batch {number} of {where}")
                 raise
@@ -242,6 +244,7 @@ class FittingGraph:
             try:
                 loss, count = self._gradients_of(batch)
             except (MLCRefusal, TypeError, ValueError) as error:
+                _advise(error)
                 error.add_note(f"in batch {number} of {where}")
                 raise
             session = self._runs.last
@@ -277,6 +280,14 @@ class FittingGraph:
             if gradient is not None:
                 gradient.copy_(total / samples)
         _done(self.executeOptimizerUpdate, options=_TRAIN)
+
+
+def _advise(error: Exception) -> None:
+    """Of a refusal by ``execute``: what to do about it in a batch, where there is no ``batchSize`` to give."""
+    if isinstance(error, MLCRefusal) and SMALLER_BATCH in error.reason:
+        said = error.reason.partition(SMALLER_BATCH)[0]
+        error.reason = f"{said}; for each sample of a batch give a row of that shape"
+        error.args = (error.reason,)
 
 
 def _done(call: Callable[..., bool], **given: Any) -> Any:

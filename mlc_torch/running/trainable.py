@@ -14,7 +14,7 @@ from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
 from mlc_torch.layers import MLCLayer, MLCLossLayer
 from mlc_torch.nodes.feeds import LINKED
-from mlc_torch.nodes.loss_node import own_loss_node
+from mlc_torch.nodes.loss_node import no_labels, own_loss_node
 from mlc_torch.nodes.node import Node, own_states, producers, reached, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
@@ -174,9 +174,10 @@ class TrainableGraph(GradientGraph):
         return nodes
 
     def _missing(self, variant: Variant = _WHOLE) -> str | None:
-        for node in self._planned_nodes(variant):
+        nodes = self._planned_nodes(variant)
+        for node in nodes:
             if isinstance(node.layer, MLCLossLayer) and len(node.reads) == 1:
-                return f"loss layer {node.layer.label!r} has no labels; declare them with addInputs(_:lossLabels:)"
+                return no_labels(node, nodes, self._declared.labels)
         return super()._missing(variant)
 
     def _fed(self, variant: Variant):

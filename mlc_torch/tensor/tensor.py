@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCRefusal, answer, refuse, strict
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.spelling.own import wrong_type
 from mlc_torch.tensor.blank import BlankState
@@ -386,7 +386,7 @@ class MLCTensor(MLCObject):
             ) from None
         if not array.flags.c_contiguous:
             raise ValueError("MLCTensor.from_numpy needs a contiguous array; pass numpy.ascontiguousarray(array)")
-        cell = TensorState(MLCTensorDescriptor._create(array.shape or (1,), type_))
+        cell = TensorState(_described("from_numpy", array.shape or (1,), type_))
         cell.host = MLCTensorData._over(array)
         if label is not None:
             cell.label = label
@@ -399,11 +399,12 @@ class MLCTensor(MLCObject):
             raise TypeError(f"MLCTensor.from_torch expects a torch.Tensor, got {type(tensor).__name__}")
         _check_making("from_torch", tensor, label)
         if tensor.dtype not in DATA_TYPES:
-            raise TypeError(f"MLCTensor.from_torch: ML Compute has no type for {tensor.dtype}")
+            out = "" if tensor.is_complex() else "; pass tensor.float()"
+            raise TypeError(f"MLCTensor.from_torch: ML Compute has no type for {tensor.dtype}{out}")
         if not tensor.is_contiguous():
             raise ValueError("MLCTensor.from_torch needs a contiguous tensor; pass tensor.contiguous()")
         shape = tuple(tensor.shape) or (1,)
-        cell = TensorState(MLCTensorDescriptor._create(shape, DATA_TYPES[tensor.dtype]))
+        cell = TensorState(_described("from_torch", shape, DATA_TYPES[tensor.dtype]))
         value = tensor.detach().reshape(shape)
         if tensor.device.type == "cpu":
             cell.host = MLCTensorData._over(value)
@@ -457,6 +458,15 @@ def _check_making(member: str, values: Any, label: Any) -> None:
     why = why_not_plain(values)
     if why:
         raise ValueError(f"MLCTensor.{member}: what was given {why}")
+
+
+def _described(member: str, shape: tuple[int, ...], type_: MLCDataType) -> MLCTensorDescriptor:
+    """The descriptor of what ``from_numpy`` and ``from_torch`` are given; what no tensor can be is refused, and raised."""
+    try:
+        return MLCTensorDescriptor._create(shape, type_)
+    except MLCRefusal as why:
+        with strict():
+            return answer(why, f"MLCTensor.{member}", None)
 
 
 def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:

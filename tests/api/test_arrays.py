@@ -12,6 +12,7 @@ from mlc_torch import (
     MLCDevice,
     MLCGraph,
     MLCInferenceGraph,
+    MLCRefusal,
     MLCTensor,
     MLCTensorData,
     MLCTensorDescriptor,
@@ -120,6 +121,20 @@ def test_from_numpy_says_what_it_cannot_take():
         MLCTensor.from_numpy(np.ma.masked_less(VALUES, 2))
     with pytest.raises(TypeError, match=r"from_numpy: argument 'label' expects a str, got 5 \(int\)"):
         MLCTensor.from_numpy(VALUES, label=5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [((1,) * 5, "shape has 5 dimensions, at most 4"), ((2, 0), "must be at least 1, got [2, 0]")],
+    ids=str,
+)
+@pytest.mark.parametrize("member", ["from_numpy", "from_torch"])
+def test_what_no_tensor_can_be_is_refused_by_name(member, shape, says, caplog):
+    values = np.ones(shape, np.float32)
+    with pytest.raises(MLCRefusal) as raised:
+        getattr(MLCTensor, member)(values if member == "from_numpy" else torch.from_numpy(values))
+    assert str(raised.value).startswith(f"MLCTensor.{member}: ") and says in str(raised.value)
+    assert last_refusal() is raised.value and not caplog.records
 
 
 def test_read_only_arrays_stay_as_they_are():

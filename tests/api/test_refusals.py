@@ -116,10 +116,20 @@ def test_strict_as_a_decorator():
             careful()
 
 
-@pytest.mark.parametrize(("value", "expected"), [("1", True), ("0", False), ("", False), ("yes", True)])
-def test_the_environment_switches_it_on(monkeypatch, value, expected):
+@pytest.mark.parametrize("value", ["1", "true", "yes", "on", "True", " 1 ", "0", "false", "no", "off", "OFF", ""])
+def test_the_environment_switches_it_on(monkeypatch, value):
     monkeypatch.setenv("MLC_TORCH_STRICT", value)
-    assert is_strict() is expected
+    assert is_strict() is (value.strip().lower() in {"1", "true", "yes", "on"})
+    with strict(False):
+        assert refused() is None
+
+
+def test_a_word_that_says_neither_on_nor_off_is_told(monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_STRICT", "maybe")
+    with pytest.raises(
+        MLCRefusal, match="MLC_TORCH_STRICT='maybe' is not known; 1, true, yes, on and 0, false, no, off are"
+    ):
+        refused()
     with strict(False):
         assert refused() is None
 

@@ -344,6 +344,8 @@ def test_from_torch():
     ):
         with pytest.raises(error, match=r"from_torch"):
             MLCTensor.from_torch(wrong)
+    with pytest.raises(TypeError, match=r"no type for torch.float64; pass tensor.float\(\)$"):
+        MLCTensor.from_torch(torch.zeros(2, dtype=torch.float64))
     for label in (5, b"x", ["x"]):
         with pytest.raises(TypeError, match="from_torch: argument 'label' expects a str, got"):
             MLCTensor.from_torch(source, label=label)

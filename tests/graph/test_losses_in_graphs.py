@@ -99,6 +99,24 @@ def test_a_loss_without_labels_says_so():
     assert training.execute(**fed, batchSize=0, options=8)  # forwardForInference needs none
 
 
+def test_a_loss_whose_labels_another_loss_reads_is_told_which():
+    """The graph has a loss of its own over the only labels; the training graph brings a second one."""
+    program = classifier((6, 3))
+    (t,) = program.labels.values()
+    inner, outer = loss(), loss()
+    inner.label, outer.label = "inner", "outer"
+    assert program.graph.node(inner, sources=[program.result], lossLabels=[t])
+    training = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=outer, optimizer=sgd())
+    assert training.addInputs(program.inputs, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    assert not training.execute(
+        inputsData=program.inputs_data(), lossLabelsData=program.labels_data(), lossLabelWeightsData=None, batchSize=0
+    )
+    assert (
+        "loss layer 'outer' has no labels of its own ('t' is read by the loss layer 'inner'); declare another"
+        in str(last_refusal())
+    )
+
+
 @pytest.mark.parametrize("reduction", [Reduction.none, Reduction.sum, Reduction.mean])
 def test_reductions_of_a_class_loss_and_their_gradients(reduction):
     program = classifier((6, 3), reduction=reduction)
