@@ -165,7 +165,7 @@ def _own_declarations(cls: type) -> dict[str, list[Declaration]]:
         function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         for declaration in getattr(function, "__declarations__", ()):
             signature = declaration.signature
-            name = "" if not signature.swift else signature.name + ("Async" if signature.is_async else "")
+            name = signature.called if signature.swift else ""
             found.setdefault(name, []).append(declaration)
     for name, value in list(vars(cls).items()):
         declarations = getattr(value, "__declarations__", ())

@@ -73,14 +73,19 @@ class Signature:
         return frozenset(p.keyword for p in self.params if p.default is None)
 
     @property
+    def called(self) -> str:
+        """The name that Python calls: ``async`` overloads have the suffix ``Async``."""
+        return f"{self.name}Async" if self.is_async else self.name
+
+    @property
     def labels(self) -> str:
-        """Swift's full name: ``node(with:source:)``."""
-        return f"{self.name}({''.join(p.label + ':' for p in self.params)})"
+        """The name that Python calls with Swift's labels: ``node(with:source:)``."""
+        return f"{self.called}({''.join(p.label + ':' for p in self.params)})"
 
     @property
     def here(self) -> str:
-        """The signature by the name that Python calls: ``async`` overloads have the suffix ``Async``."""
-        return str(replace(self, name=f"{self.name}Async")) if self.is_async else str(self)
+        """The signature by the name that Python calls."""
+        return str(replace(self, name=self.called))
 
     def __str__(self) -> str:
         params = ", ".join(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import re
 import threading
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_refusals_raise_with_or_without_strict():
         with pytest.raises(MLCRefusal) as raised:
             await call
         assert last_refusal() is raised.value
+        assert re.match(r"MLC\w+Graph\.execute\w*Async\(", str(raised.value))
         return str(raised.value)
 
     async def main():
