@@ -239,6 +239,23 @@ def test_data_may_be_longer_and_not_shorter_than_its_tensor():
     assert program.training.execute(inputsData={"x": data(program.given["x"], 48)}, **fed, batchSize=2)
 
 
+@pytest.mark.parametrize("shape", [(9, 6), (54,), (9, 2, 3)], ids=str)
+def test_of_an_array_with_more_rows_the_first_are_taken(shape):
+    """docs/graphs.md, "Less to write": as a buffer, an array may be longer than what is read of it."""
+    program, answers = regression(), []
+    assert program.compile()
+    want = squared_error(program)
+    long = np.concatenate([program.given["x"], np.full((5, 6), np.nan, np.float32)]).reshape(shape)
+    assert program.training.execute(
+        inputsData={"x": long},
+        lossLabelsData=program.labels_data(),
+        lossLabelWeightsData=None,
+        batchSize=4,
+        completionHandler=lambda *g: answers.append(array(g[0])),
+    )
+    np.testing.assert_allclose(answers[0], [want], rtol=1e-5)
+
+
 def test_a_declared_tensor_that_no_node_reads_needs_no_data():
     program = regression()
     unread = placeholder(4, 9)

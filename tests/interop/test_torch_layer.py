@@ -404,6 +404,16 @@ def test_refusals_repeat_torchs_words(make, sources, says, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_what_torch_checks_with_values_only_is_refused_when_the_graph_runs():
+    """docs/pytorch.md; without values torch multiplies float32 by float16."""
+    graph, x = mlc.MLCGraph(), mlc.MLCTensor(shape=[4, 3])
+    assert graph.node(TorchLayer(nn.Linear(3, 2).half()), source=x) is not None
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=mlc.MLCDevice.cpu())
+    assert not inference.execute(inputsData={"x": np.ones((4, 3), np.float32)}, batchSize=4)
+    assert "torch cannot compute this, in layer 'Linear'" in str(mlc.last_refusal())
+
+
 def test_a_module_that_was_moved_is_refused_at_compile():
     net = made(NETWORKS["perceptron"][0])
     program = Trained(net, (4, 3), (4, 2))
