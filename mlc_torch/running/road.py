@@ -15,7 +15,7 @@ import torch
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.plain import WHERE
 from mlc_torch.engine.session import Session
-from mlc_torch.graph.locks import Lock, Locks
+from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
 from mlc_torch.running.clock import Clock

@@ -23,7 +23,9 @@ class Users:
         self._places = places
         for place in places:
             place.users.add(weakref.ref(self, place.users.discard))
-        if any(len(place.threads) > 1 for place in places):  # asked last: who comes meanwhile finds this one among the users
+        if any(
+            len(place.threads) > 1 for place in places
+        ):  # asked last: who comes meanwhile finds this one among the users
             self.may_be_several = True
 
     def add(self) -> None:
