@@ -220,6 +220,9 @@ any_autocast = getattr(
 function_modes = torch._C._len_torch_function_stack
 records_gradients = torch.is_grad_enabled
 dispatch_modes = torch._C._len_torch_dispatch_stack
+push_mode = torch._C._push_on_torch_dispatch_stack
+"""Enters a mode of ours for this thread. torch's own way also sets flags of the whole process, and takes them back to what they
+were before, which goes wrong among threads: in torch 2.6 ``torch.compile`` compiles nothing from then on, and does not say so."""
 transformations: Callable[[], bool] = getattr(  # in a third of the time that it takes to be told which one it is
     torch._C, "_are_functorch_transforms_active", lambda: torch._C._functorch.peek_interpreter_stack() is not None
 )
@@ -248,6 +251,11 @@ Ambience = tuple[int, int, bool]
 """How many modes surround the caller, and whether autograd records."""
 
 
+def pop_mode() -> None:
+    """Leaves the mode that was entered last."""
+    torch._C._pop_torch_dispatch_stack(None)
+
+
 def ambience() -> Ambience:
     return dispatch_modes(), function_modes(), torch.is_grad_enabled()
 
@@ -259,7 +267,7 @@ def restore_ambience(before: Ambience) -> None:
     """
     dispatch, function, grad = before
     while dispatch_modes() > dispatch and _is_internal(torch._C._get_dispatch_stack_at(dispatch_modes() - 1)):
-        torch._C._pop_torch_dispatch_stack(None)
+        pop_mode()
     while function_modes() > function and _is_internal(torch._C._get_function_stack_at(function_modes() - 1)):
         torch._C._pop_torch_function_stack()
     torch._C._set_grad_enabled(grad)

@@ -100,7 +100,9 @@ class Ours:
         value = names.get(name)
         if value is None:
             return "Any"
-        home = sys.modules.get(getattr(value, "__module__", ""))
+        home = sys.modules.get(
+            getattr(value, "__module__", "").removesuffix("._local")
+        )  # Python 3.13 keeps paths in one
         # An alias such as list[int] claims to come from builtins; the module that uses it has it in any case.
         self.imports[name] = home.__name__ if home and vars(home).get(name) is value else names["__name__"]
         return f"_{name}"

@@ -117,9 +117,14 @@ def as_module(
     """
     root, graph, stopped = nn.Module(), fx.Graph(), set(stopped)
     nodes: dict[int, fx.Node] = {}
-    described = {}
+    described: dict[str, Input] = {}
     for label, (_, cell, axis) in zip(argument_names(n for n, _, _ in inputs), inputs, strict=True):
-        nodes.setdefault(id(cell), graph.placeholder(label))
+        node = graph.placeholder(label)
+        if (
+            node.name != label
+        ):  # torch counts on from a number at its end, and 2.6 assigns that to another argument's name
+            node._rename(f"given_{len(described)}")
+        nodes.setdefault(id(cell), node)
         described[label] = Input(cell.shape, cell.dtype, axis)
     filled = {id(cell) for call in calls for cell in call.fills}
     held = {id(c): c for call in calls for c in call.reads if id(c) not in filled and id(c) not in nodes}

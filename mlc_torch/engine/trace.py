@@ -26,8 +26,9 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.undo import way_back
-from mlc_torch.engine.views import UNSAFE, drop_unread, share_copies
+from mlc_torch.engine.views import PLAINER, UNSAFE, drop_unread, share_copies
 from mlc_torch.layers.noise import Noise
+from mlc_torch.torch_private import pop_mode, push_mode
 
 
 class NotRecordable(Exception):
@@ -205,6 +206,13 @@ class _Recorder(TorchDispatchMode):
         """Otherwise torch loads its compiler, for seconds, to keep it away from a mode that compiled code never meets."""
         return False
 
+    def __enter__(self) -> _Recorder:
+        push_mode(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pop_mode()
+
     def __init__(self) -> None:
         super().__init__()
         self.graph = fx.Graph()
@@ -255,7 +263,7 @@ class _Recorder(TorchDispatchMode):
         if func in _SAME or _looks_the_same(func, args, made):
             self._know(made, nodes[0])
             return made
-        node = self.graph.call_function(func, tuple(nodes), named)
+        node = self.graph.call_function(PLAINER.get(func, func), tuple(nodes), named)
         if func in MAKERS and made.numel() <= _FEW:
             node.meta["made"] = made
         if func in _KERNEL_MATTERS:

@@ -23,6 +23,8 @@ _STATISTICS = {
     torch.ops.aten.miopen_batch_norm.default,
 }
 """Operations that write into running statistics and do not say so (torch 2.11 and 2.13)."""
+PLAINER = {torch.ops.aten._unsafe_view.default: torch.ops.aten.view.default}
+"""What is recorded in place of an operation. (A dense layer over three dimensions ends in this one from torch 2.15 on.)"""
 
 
 def is_view(node: fx.Node) -> bool:

@@ -204,7 +204,8 @@ def _optimizer_changes(
             optimizer.learningRate = rate
         if counts:
             optimizer._step_taken(step)
-            shared_count([*parameters.values()], optimizer, step).next = step
+        # One that does not count begins anew on every rank: they compare how far they are.
+        shared_count([*parameters.values()], optimizer, 1).next = step if counts else 1
 
     def take_up(undo: Undo) -> None:
         now = _settings(optimizer)

@@ -139,6 +139,8 @@ def spread(count: int, points: int | None) -> list[int]:
     """Numbers from 1 to ``count``: all of them, or ``points`` at even distances, the first and the last among them."""
     if points is None or count <= points:
         return list(range(1, count + 1))
+    if points == 1:
+        return [1]
     return sorted({1 + round(k * (count - 1) / (points - 1)) for k in range(points)})
 
 

@@ -71,9 +71,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
             made = work()
             made = [m.clone() if isinstance(m, torch.Tensor) else m for m in made] if isinstance(made, list) else made
             # What is recorded is not done, and autograd does not hear of it.
-            with torch.autograd._unsafe_preserve_version_counter(tuple(written)), torch.no_grad():
+            with torch.no_grad():
                 for tensor, old in zip(written, before, strict=True):
-                    tensor.copy_(old)
+                    with torch.autograd._unsafe_preserve_version_counter(tensor):
+                        tensor.copy_(old)
             return Recording(work, made, plan), made
 
         monkeypatch.setattr(recording, "recorded", record)

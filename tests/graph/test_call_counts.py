@@ -158,7 +158,8 @@ def test_a_batch_of_fit_is_little_more_than_an_execute(form):
         loop(2)
     in_fit = (calls_of(lambda: fit(15)) - calls_of(lambda: fit(5))) / 10
     in_loop = (calls_of(lambda: loop(15)) - calls_of(lambda: loop(5))) / 10
-    assert in_fit <= in_loop + 4, (
+    by_numpy = 4 if np.lib.NumpyVersion(np.__version__) < "2.0.0" else 0  # whose errstate is Python there
+    assert in_fit <= in_loop + 4 + by_numpy, (
         in_fit,
         in_loop,
     )  # and the handle of the result, which a call without handler has not

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import mlc_torch as mlc
+from mlc_torch.engine.trace import _Recorder
 from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
 from tests.interop.programs import DEVICES, data, device, empty, numbers, settings, squared_error
@@ -482,6 +483,8 @@ def test_the_program_s_own_compiling_goes_on_whoever_records():
         for _ in range(4):
             Trained(CallsCompiled(), (4, 3), (4, 2))
 
+    with _Recorder():  # as another thread may look while this one records: the flag is the whole process's
+        assert not torch.utils._python_dispatch._is_in_torch_dispatch_mode
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(record, range(4)))
     torch.compile(lambda x: x * 3, backend=backend)(torch.ones(2))
