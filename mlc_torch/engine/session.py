@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mlc_torch.device import meet
 from mlc_torch.engine.asked_late import gradients_again, values_again
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.gear import Forward, Gear, Tensors
@@ -176,6 +177,7 @@ class Session(Geared):
                 self.values = gear.step(feeds, constants, [g.contiguous() for g in injected])
                 (self.gradients, self.wanted), phase = gear.gradients, _UPDATED
             else:
+                meet(self.plan.device)
                 self.values = gear.forward(feeds, constants)
         except Exception:  # a module of the program may refuse, when those before it have moved their statistics
             self.fail()
@@ -223,6 +225,7 @@ class Session(Geared):
         if injected:
             self._injected = injected = [g.contiguous() for g in injected]
         try:
+            meet(self.plan.device)
             self.gradients, self.wanted = self.gear.gradient(injected)
         except Exception:  # a hook of the program may refuse
             self.fail()

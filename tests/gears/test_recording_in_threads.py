@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCInferenceGraph
+from mlc_torch import MLCGraphCompilationOptions, MLCInferenceGraph
 from mlc_torch.engine import recording
 from tests.graph.networks import NETWORKS, made
 from tests.graph.programs import array, data, on, regression, sgd, slopes, values
@@ -112,6 +112,22 @@ def test_small_inferences_that_are_let_go_of_during_a_recording():
     gc.collect()
     recording.release(device)
     assert not recording._unreleased
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+@pytest.mark.parametrize("options", [(), (MLCGraphCompilationOptions.debugLayers,)], ids=["fast", "plain"])
+def test_each_phase_in_a_thread_that_knows_no_gpu_yet(options):
+    """A product may be the first thing that the thread does there; a warning of torch's is an error here."""
+    program = regression(sgd(1e-3), 64, (6, 8, 3), device=on(torch.device("cuda")))
+    assert program.compile(options)
+    program.given = {"x": values(64, 6, seed=1), "t": values(64, 3, seed=2)}
+    want = slopes(program)["w1"]
+    for phase in (program.bind, program.forward, program.gradient):
+        with ThreadPoolExecutor(1) as fresh:
+            assert fresh.submit(phase).result(TIMEOUT)
+    found = program.gradient_of(program.layers[0].weights, program.layers[0])
+    np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
 
 
 class _Guarded:
