@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCGraphCompilationOptions, MLCInferenceGraph
+from mlc_torch import MLCInferenceGraph
 from mlc_torch.engine import recording
 from tests.graph.networks import NETWORKS, made
 from tests.graph.programs import array, data, on, regression, sgd, slopes, values
@@ -114,20 +116,34 @@ def test_small_inferences_that_are_let_go_of_during_a_recording():
     assert not recording._unreleased
 
 
+_FRESH = """
+import threading, warnings
+import torch
+from mlc_torch.device import meet
+device = torch.device("cuda", 0)
+x = torch.ones(3, 4, device=device)
+told = []
+
+def product():
+    meet(device)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.mm(x.t(), x)
+    told.extend(str(warning.message) for warning in caught)
+
+thread = threading.Thread(target=product)
+thread.start()
+thread.join()
+assert not told, told
+"""
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@pytest.mark.parametrize("options", [(), (MLCGraphCompilationOptions.debugLayers,)], ids=["fast", "plain"])
-def test_each_phase_in_a_thread_that_knows_no_gpu_yet(options):
-    """A product may be the first thing that the thread does there; a warning of torch's is an error here."""
-    program = regression(sgd(1e-3), 64, (6, 8, 3), device=on(torch.device("cuda")))
-    assert program.compile(options)
-    program.given = {"x": values(64, 6, seed=1), "t": values(64, 3, seed=2)}
-    want = slopes(program)["w1"]
-    for phase in (program.bind, program.forward, program.gradient):
-        with ThreadPoolExecutor(1) as fresh:
-            assert fresh.submit(phase).result(TIMEOUT)
-    found = program.gradient_of(program.layers[0].weights, program.layers[0])
-    np.testing.assert_allclose(found.reshape(want.shape), want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+def test_a_product_may_be_the_first_thing_that_a_thread_does_with_a_gpu():
+    """torch 2.11 warns there, once in a process, unless the thread has met the device before."""
+    run = subprocess.run([sys.executable, "-c", _FRESH], capture_output=True, text=True, check=False, timeout=TIMEOUT)
+    assert run.returncode == 0, run.stderr
 
 
 class _Guarded:
