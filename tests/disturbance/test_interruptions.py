@@ -31,6 +31,16 @@ def interrupted(lines: Lines, answer: object, kind: type[BaseException] = Keyboa
     assert isinstance(answer, kind), f"interrupted at {lines.where}, it gave {answer!r}"
 
 
+def strike(at: int, disturb: Callable[[Lines], object], others: tuple[str, ...] = AROUND) -> None:
+    """Interrupt at a line, and tell which one it was if something goes wrong."""
+    lines = Lines(at, others=others)
+    try:
+        interrupted(lines, disturb(lines))
+    except BaseException as error:
+        error.add_note(f"interrupted at line {at}: {lines.where}")
+        raise
+
+
 @points
 @networks
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
@@ -41,12 +51,7 @@ def test_a_step(call, network, points):
     whole, _ = (lines_of(partial(call, one, pair.step)) for one in (pair.subject, pair.twin))
     pair.step += 1
     for at in whole.points(points):
-        lines = Lines(at)
-        try:
-            interrupted(lines, pair.disturb(call, lines))
-        except BaseException as error:
-            error.add_note(f"interrupted at line {at}: {lines.where}")
-            raise
+        strike(at, partial(pair.disturb, call))
 
 
 @points
@@ -58,12 +63,7 @@ def test_a_phase(number, network, points):
     wholes = [[lines_of(partial(phase, one, pair.step)) for phase in PHASES] for one in (pair.subject, pair.twin)]
     pair.step += 1
     for at in wholes[0][number].points(points):
-        lines = Lines(at)
-        try:
-            interrupted(lines, pair.disturb_phase(number, lines))
-        except BaseException as error:
-            error.add_note(f"interrupted at line {at}: {lines.where}")
-            raise
+        strike(at, partial(pair.disturb_phase, number))
 
 
 @pytest.mark.parametrize("points", [10, pytest.param(ALL, marks=pytest.mark.slow)], ids=["some", "all"])
@@ -80,12 +80,7 @@ def test_a_first_step(network, points):
     pair.step += 1
     for at in sorted({*whole.points(points), *whole.of_file("updater.py")}):
         anew()
-        lines = Lines(at)
-        try:
-            interrupted(lines, pair.disturb(Subject.execute, lines))
-        except BaseException as error:
-            error.add_note(f"interrupted at line {at}: {lines.where}")
-            raise
+        strike(at, partial(pair.disturb, Subject.execute))
 
 
 @points
@@ -151,12 +146,7 @@ def test_a_step_of_torch_s_optimizer(rule, points):
     whole, _ = (lines_of(partial(Subject.execute, one, pair.step), others) for one in (pair.subject, pair.twin))
     pair.step += 1
     for at in whole.points(points):
-        lines = Lines(at, others=others)
-        try:
-            interrupted(lines, pair.disturb(Subject.execute, lines))
-        except BaseException as error:
-            error.add_note(f"interrupted at line {at}: {lines.where}")
-            raise
+        strike(at, partial(pair.disturb, Subject.execute), others)
 
 
 @points
