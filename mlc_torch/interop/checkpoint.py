@@ -55,7 +55,7 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     ranks = _ranks(graph)
     try:
         target = as_path("save_checkpoint", path)
-        refuse_in_the_midst(graph, "anybody's")
+        refuse_in_the_midst(graph, over_its_layers=True)
         if ranks is None or not ranks.rank:
             write_file(target, *graph._lock.holding(_gathered, graph))
     finally:
@@ -97,7 +97,7 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     expect_graph(graph, "load_checkpoint")
     source = as_path("load_checkpoint", path)
     as_switch("load_checkpoint", "resume", resume)
-    refuse_in_the_midst(graph, "anybody's")
+    refuse_in_the_midst(graph, over_its_layers=True)
     ranks = _ranks(graph)
     if ranks is not None:
         ranks.await_written()

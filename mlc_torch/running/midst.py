@@ -19,13 +19,12 @@ runs_a_call: set[CodeType] = set()
 """What runs a call under its graph's lock, with that ``graph`` and a ``request`` among its variables."""
 
 
-def refuse_in_the_midst(graph: Any, whose: str = "its own") -> None:
-    """Refuse to go on where this thread is in the middle of a call of ``graph``; or, if ``whose`` is not its own, of another one
-    over the same layers."""
+def refuse_in_the_midst(graph: Any, over_its_layers: bool = False) -> None:
+    """Refuse to go on where this thread is in the middle of a call of ``graph``, or of any graph ``over_its_layers``."""
     if not graph._lock.places[0].lock._is_owned():
         return  # nearly always
     for running, member in _running():
-        if running is graph or (whose != "its own" and not _places(graph).isdisjoint(_places(running))):
+        if running is graph or (over_its_layers and not _places(graph).isdisjoint(_places(running))):
             why = MLCRefusal(
                 f"this thread is in the middle of {type(running).__name__}.{member}: what a hook, a module or a signal handler "
                 "finds there is half a step; remember what is wanted, and do it when that call has returned"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.enums import MLCDataType
-from mlc_torch.refusals import MLCRefusal, answer, refuse, strict
+from mlc_torch.refusals import MLCRefusal, answer, raising, refuse
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop
 from mlc_torch.spelling.own import wrong_type
 from mlc_torch.tensor.blank import BlankState
@@ -465,8 +465,7 @@ def _described(member: str, shape: tuple[int, ...], type_: MLCDataType) -> MLCTe
     try:
         return MLCTensorDescriptor._create(shape, type_)
     except MLCRefusal as why:
-        with strict():
-            return answer(why, f"MLCTensor.{member}", None)
+        return raising(answer, why, f"MLCTensor.{member}", None)
 
 
 def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
