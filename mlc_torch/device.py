@@ -37,9 +37,9 @@ _met: Any = threading.local()
 
 
 def meet(device: torch.device) -> None:
-    """Let this thread have a device's context before it multiplies matrices: where a product is the first thing that a thread
-    does with a GPU, as in a phase whose data another one has bound, torch 2.11 warns that there was none."""
-    if device.type == "cuda" and _met.__dict__.get(device) is None:
+    """Let this thread have a GPU's context before it multiplies matrices: where a product is the first thing that a thread does
+    there, as in a phase whose data another one has bound, torch 2.11 warns that there was none."""
+    if device not in _met.__dict__:
         torch.cuda.current_stream(device).query()
         _met.__dict__[device] = True
 

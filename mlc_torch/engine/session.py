@@ -70,7 +70,7 @@ class Session(Geared):
         """The newest change that is known to have left everything as it was."""
         self.fitting: Gear | None = None
         """A gear of which is known that what it computes has the declared shapes."""
-        self._has_constants = plan.constant_count > 0
+        self._has_constants, self._on_gpu = plan.constant_count > 0, plan.device.type == "cuda"
         self._noises = [noise for step in plan.steps for noise in step.noises]
         self._inferred: dict[Shapes | None, Kept] = {}
         """What the last inference of these shapes was given, ``None`` for the declared ones: each is copied into the same memory.
@@ -177,7 +177,8 @@ class Session(Geared):
                 self.values = gear.step(feeds, constants, [g.contiguous() for g in injected])
                 (self.gradients, self.wanted), phase = gear.gradients, _UPDATED
             else:
-                meet(self.plan.device)
+                if self._on_gpu:
+                    meet(self.plan.device)
                 self.values = gear.forward(feeds, constants)
         except Exception:  # a module of the program may refuse, when those before it have moved their statistics
             self.fail()
@@ -225,7 +226,8 @@ class Session(Geared):
         if injected:
             self._injected = injected = [g.contiguous() for g in injected]
         try:
-            meet(self.plan.device)
+            if self._on_gpu:
+                meet(self.plan.device)
             self.gradients, self.wanted = self.gear.gradient(injected)
         except Exception:  # a hook of the program may refuse
             self.fail()

@@ -265,12 +265,12 @@ def address_of(view: memoryview) -> int:
 
 def memory_at(address: int, size: int, owner: Any) -> Any:
     """So many bytes, as a buffer that keeps alive whom they belong to for as long as somebody looks at it."""
-    memory = _memory_of(size).from_address(address)
+    memory = memory_type(size).from_address(address)
     memory.owner = owner
     return memory
 
 
 @functools.lru_cache(maxsize=256)
-def _memory_of(size: int) -> Any:
+def memory_type(size: int) -> Any:
     """A type of memory of so many bytes, whose instances can hold on to what the memory belongs to."""
     return type("Memory", (ctypes.c_char * size,), {})
