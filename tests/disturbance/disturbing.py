@@ -71,9 +71,13 @@ class Lines:
         chosen |= {around[place - 1] for place in spread(len(around), points // 2)}
         return sorted(chosen)
 
-    def of_file(self, name: str) -> list[int]:
-        """The last time that each line of a file of ours ran."""
-        return [number for (file, _), number in self._ends.items() if Path(file).name == name]
+    def of_file(self, name: str, but: str | None = None) -> list[int]:
+        """The last time that each line of a file of ours ran, ``but`` for one with this text."""
+        return [
+            number
+            for (file, line), number in self._ends.items()
+            if Path(file).name == name and linecache.getline(file, line).strip() != but
+        ]
 
     def each_once(self) -> list[int]:
         """The last time that each line ran: for calls that run some lines ten thousand times."""
