@@ -85,6 +85,11 @@ def test_from_a_hook(call):
     pair.together()
 
 
+def state_of(subject: Subject) -> tuple[Any, ...]:
+    """Everything that a checkpoint holds."""
+    return subject.learned(), [value.numpy().tobytes() for value in subject.moved()]
+
+
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("what", ["evaluate", "save"])
 @points
@@ -92,6 +97,8 @@ def test_from_a_signal_handler(what, network, points, tmp_path):
     """It may strike at any line, also before and after the step itself, where nothing speaks against the call."""
     pair, path, probe = Pair(NETWORKS[network]), tmp_path / "a", NETWORKS[network]()
     assert probe.compile() and probe.execute(0)
+    pair.together()
+    pair.together()
     whole, _ = (lines_of(partial(Subject.execute, one, pair.step)) for one in (pair.subject, pair.twin))
     pair.step += 1
     subject = pair.subject
@@ -107,7 +114,7 @@ def test_from_a_signal_handler(what, network, points, tmp_path):
 
     for at in sorted({*whole.points(points), *whole.of_file("updater.py")}):  # where a step is half made
         path.unlink(missing_ok=True)
-        before, lines = subject.learned(), Lines(at, handler)
+        before, lines = state_of(subject), Lines(at, handler)
         try:
             assert pair.answer_of(lambda: subject.execute(pair.step), lines) is True
             pair.others_can_call()
@@ -116,7 +123,7 @@ def test_from_a_signal_handler(what, network, points, tmp_path):
             pair.agree()
             if path.exists():
                 load_checkpoint(probe.training, path)
-                assert probe.learned() in (before, subject.learned())
+                assert state_of(probe) in (before, state_of(subject))
         except BaseException as error:
             error.add_note(f"struck at line {at}: {lines.where}")
             raise
