@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from mlc_torch.engine.gear import Tensors
+from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
@@ -18,15 +18,18 @@ def values_again(plan: Plan, kept: Kept, slots: Iterable[int]) -> dict[int, torc
     """Run a pass again, with what was ``kept`` of it, for the values of these slots. Running statistics do not change."""
     plan = replace(plan, readable=tuple(dict.fromkeys(slots)))
     mode = Mode.infer if kept.mode is Mode.infer else Mode.train_without_gradient
-    with undisturbed(plan, kept.noise):
-        found = Plain(plan, mode).forward(kept.feeds, kept.constants)
+    gear = Plain(plan, mode)
+    found = undisturbed(plan, kept.noise, lambda: gear.forward(kept.feeds, kept.constants))
     return dict(zip(plan.readable, found, strict=True))
 
 
 def gradients_again(plan: Plan, kept: Kept, injected: Tensors) -> Sequence[torch.Tensor | None]:
     """The gradients that ``plan`` wants, from a pass that is run again in the same way."""
     gear = Plain(plan, Mode.train)
-    with undisturbed(plan, kept.noise):
+
+    def run() -> Gradients:
         gear.forward(kept.feeds, kept.constants)
-        _, wanted = gear.gradient(injected)
+        return gear.gradient(injected)
+
+    _, wanted = undisturbed(plan, kept.noise, run)
     return wanted

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -16,6 +15,7 @@ from mlc_torch.engine.lent_masks import LentMasks
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
+from mlc_torch.engine.undo import undone
 from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.torch_private import copy_all
 
@@ -88,8 +88,7 @@ class Capturing:
         self._by_slot: list[tuple[torch.cuda.CUDAGraph | None, Tensors]] = []
         with recording.LOCK:
             if inner.mode.trains:
-                with self._undone():
-                    self._masks.find(lambda: inner.forward(self._static, self._constants))
+                self._undone(lambda: self._masks.find(lambda: inner.forward(self._static, self._constants)))
             self._capture(updater is not None and inner.mode.differentiates and self._exchange is None)
             if not self._by_slot:
                 self._tried(partial(self._block.record, self._stream))
@@ -124,36 +123,28 @@ class Capturing:
 
     def _record(self, joined: bool) -> None:
         self._lends_numbers()
-        update = None
+
+        def ready() -> Update | None:
+            gradients = self._warm_up()
+            return self._ready_to_update(self.updater, gradients) if joined and self.updater is not None else None
+
         try:
             with self._masks.lent():
-                with self._undone():
-                    gradients = self._warm_up()
-                    if joined and self.updater is not None:
-                        update = self._ready_to_update(self.updater, gradients)
-                    del gradients
+                update = self._undone(ready)
                 if update is None or not self._record_step(update):
                     self._record_phases()
         finally:
             self._inner.release()
 
-    @contextmanager
-    def _undone(self) -> Iterator[None]:
-        """Behind this block parameters, running statistics and the optimizer's state are as they were."""
+    def _undone(self, work: Callable[[], T]) -> T:
+        """What ``work`` gives; parameters, running statistics and the optimizer's state are then as they were."""
         tensors = [
             *self.plan.parameters,
             *self.plan.buffers,
             *(self.updater.touched() if self.updater is not None else []),
         ]
         kept = [t.detach().clone() for t in tensors]
-        try:
-            yield
-        finally:
-            try:
-                copy_all(tensors, kept)
-            except BaseException:  # a second Ctrl-C in the middle of that: from the beginning, then
-                copy_all(tensors, kept)
-                raise
+        return undone(work, lambda: copy_all(tensors, kept))
 
     def _warm_up(self) -> Sequence[torch.Tensor | None]:
         """cuDNN, cuBLAS and autograd want to have run before they are recorded, in every thread. Gives the gradients."""
@@ -177,8 +168,7 @@ class Capturing:
             update = self._inner.update_of(updater, gradients) or update
         if self._exchange is not None:
             update = partial(self._unless_refused, updater, update)
-        with self._undone():
-            update(gradients)
+        self._undone(lambda: update(gradients))
         return update
 
     def _unless_refused(self, updater: Updater, update: Update, gradients: Sequence[torch.Tensor | None]) -> None:

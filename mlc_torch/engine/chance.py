@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mlc_torch.engine.plan import Plan, is_known
+from mlc_torch.engine.undo import undone
+
+T = TypeVar("T")
 
 
-@dataclass
-class Chance:
-    """Whether it was asked."""
-
-    was_asked: bool = False
-
-
-@contextmanager
-def watching_chance(plan: Plan) -> Iterator[Chance]:
-    """Around a recording; what modules draw inside is drawn again by the first run.
+def watching_chance(plan: Plan, record: Callable[[], T]) -> tuple[T, bool]:
+    """What ``record`` gives, and whether it asked chance; what modules draw in it is drawn again by the first run.
 
     A layer that is left out now and then by ``random.random()`` would be left out always, or never, by what was recorded.
     """
-    seen = Chance()
     if all(map(is_known, (m for root in plan.modules for m in root.modules()))):
-        yield seen
-        return
+        return record(), False
     of_python, of_numpy = random.getstate(), _of_numpy()
-    try:
-        yield seen
-    finally:
+    was_asked = False
+
+    def go_back() -> None:
+        nonlocal was_asked
         if random.getstate() != of_python:
+            was_asked = True
             random.setstate(of_python)
-            seen.was_asked = True
         if _of_numpy() != of_numpy:
+            was_asked = True
             np.random.set_state(of_numpy)  # noqa: NPY002 - the one that modules ask
-            seen.was_asked = True
+
+    return undone(record, go_back), was_asked
 
 
 def _of_numpy() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,9 +45,9 @@ def fast_gear(
             asked = [plan.cells[slot] for slot in plan.injected]
             injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
         on_device = [f.to(plan.device) for f in feeds]
-    with watching_chance(plan) as chance:
-        made = _recorded(plan, feeds, on_device, constants, injected, mode, updater, use_inductor, exchange)
-    if not chance.was_asked or isinstance(made, Plain):
+    record = partial(_recorded, plan, feeds, on_device, constants, injected, mode, updater, use_inductor, exchange)
+    made, asked_chance = watching_chance(plan, record)
+    if not asked_chance or isinstance(made, Plain):
         return made
     why = "a module asks Python or NumPy for random numbers, which no recording shows"
     log.info(_BY_MODULE, why)

@@ -109,14 +109,16 @@ class SharedSession(Session):
             for first, cells in ((0, plan.cells[: plan.fed_count]), (plan.fed_count, plan.constants))
         )
         gear = Plain(plan, Mode.train)
-        with sharing(share), undisturbed(plan, self._noise_states()), silently() as sums:
+        injected = [
+            torch.zeros(self._own.shape(s, share), dtype=plan.cells[s].dtype, device=device) for s in plan.injected
+        ]
+
+        def run() -> None:
             gear.forward(fed, constant)
-            gear.gradient(
-                [
-                    torch.zeros(self._own.shape(s, share), dtype=plan.cells[s].dtype, device=device)
-                    for s in plan.injected
-                ]
-            )
+            gear.gradient(injected)
+
+        with sharing(share), silently() as sums:
+            undisturbed(plan, self._noise_states(), run)
         return counts + sums[0], sums[1]
 
     def constants(self) -> list[torch.Tensor]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -18,6 +17,8 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.noise import Noise
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.torch_private import ambience, copy_all, restore_ambience
+
+T = TypeVar("T")
 
 NoiseStates = list[tuple[torch.Generator, torch.Tensor]]
 """Random streams, and where they stood."""
@@ -102,9 +103,24 @@ class Undo:
         self._is_set = False
 
 
-@contextmanager
-def undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
-    """Dropout draws what it drew at ``noise``; afterwards statistics and streams are as if nothing had happened.
+def undone(work: Callable[[], T], go_back: Callable[[], None]) -> T:
+    """What ``work`` gives; whatever ends it, ``go_back`` is called at once. It can be repeated.
+
+    This is no block: of one that Ctrl-C strikes as it is left, the end comes only when the traceback is let go of, in a notebook
+    maybe an hour later, and what was learned since would be taken back.
+    """
+    try:
+        try:
+            return work()
+        finally:
+            go_back()
+    except BaseException:  # perhaps a Ctrl-C in the middle of going back: once more
+        go_back()
+        raise
+
+
+def undisturbed(plan: Plan, noise: NoiseStates, work: Callable[[], T]) -> T:
+    """What ``work`` gives if dropout draws what it drew at ``noise``; statistics and streams are then as if nothing had happened.
 
     Statistics are exchanged for copies: a pass that waits for its gradient may have kept them, and nobody has written to them.
     """
@@ -120,18 +136,14 @@ def undisturbed(plan: Plan, noise: NoiseStates) -> Iterator[None]:
         others = [b for _, _, b in own if b._version != written[id(b)]]  # which a module reaches in a way of its own
         _put_back(others, [kept[id(b)] for b in others], streams)
 
-    try:
-        try:
-            for held, name, b in own:
-                held[name] = copies[id(b)]
-            for stream, state in noise:
-                stream.set_state(state)
-            yield
-        finally:
-            go_back()
-    except BaseException:  # perhaps a Ctrl-C in the middle of going back: once more
-        go_back()
-        raise
+    def in_their_place() -> T:
+        for held, name, b in own:
+            held[name] = copies[id(b)]
+        for stream, state in noise:
+            stream.set_state(state)
+        return work()
+
+    return undone(in_their_place, go_back)
 
 
 def _put_back(buffers: Sequence[torch.Tensor], kept: Sequence[torch.Tensor], noise: NoiseStates) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from mlc_torch.engine.as_module import Input, SharedGraphModule
+from mlc_torch.engine.undo import undone
 from mlc_torch.extras import install
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.graphs import expect_graph
 from mlc_torch.interop.names import spelled, unused
 from mlc_torch.refusals import log
 from mlc_torch.spelling.own import as_path, as_switch
+
+T = TypeVar("T")
 
 _TRANSLATES_SEVERAL_RESULTS = "2.7"
 """Before this version torch cannot write an operation with several results, such as batch normalization, as ONNX."""
@@ -33,8 +35,7 @@ def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.expo
     """
     expect_graph(graph, "export_program")
     as_switch("export_program", "dynamic_batch", dynamic_batch)
-    with _modes_kept(graph):
-        return _exported(graph.to_module(), dynamic_batch)[0]
+    return _in_inference_mode(graph, lambda: _exported(graph.to_module(), dynamic_batch)[0])
 
 
 def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch: bool = True) -> Path:
@@ -46,9 +47,8 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
     expect_graph(graph, "export_onnx")
     target = _new_file(as_path("export_onnx", path))
     as_switch("export_onnx", "dynamic_batch", dynamic_batch)
-    with _modes_kept(graph):
-        module = graph.to_module()
-        program, free = _exported(module, dynamic_batch)
+    module = graph.to_module()
+    program, free = _in_inference_mode(graph, lambda: _exported(module, dynamic_batch))
     if torch.__version__ < _TRANSLATES_SEVERAL_RESULTS:
         program = program.run_decompositions({torch.ops.aten._native_batch_norm_legit_no_training.default: _normalized})
     # All these dimensions are one symbol of the program; the first use of it names it.
@@ -138,12 +138,12 @@ def _example(given: Input, free: bool, device: torch.device) -> torch.Tensor:
     return torch.zeros(shape, dtype=given.dtype, device=device)
 
 
-@contextmanager
-def _modes_kept(graph: MLCGraph) -> Iterator[None]:
-    """Export is in inference mode; modules that the program gave get their own mode back."""
+def _in_inference_mode(graph: MLCGraph, work: Callable[[], T]) -> T:
+    """What ``work`` gives, which puts the modules there; those that the program gave get their own mode back."""
     modes = [(m, m.training) for node in graph._all_nodes() for m in node.layer.module.modules()]
-    try:
-        yield
-    finally:
+
+    def go_back() -> None:
         for m, training in modes:
             m.training = training
+
+    return undone(work, go_back)

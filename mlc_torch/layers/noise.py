@@ -66,11 +66,13 @@ class Noise(nn.Module):
     @contextmanager
     def fed(self, masks: list[torch.Tensor]) -> Iterator[None]:
         """Within this block the masks come from ``masks``, in order."""
-        self._fed = iter(masks)
+        given = self._fed = iter(masks)
         try:
             yield
         finally:
-            self.release()
+            # The end of a block that Ctrl-C struck comes when its traceback goes, maybe in the middle of a later block.
+            if self._fed is given:
+                self._fed = None
 
     @contextmanager
     def intercepted(self, listener: Listener) -> Iterator[None]:
@@ -79,7 +81,8 @@ class Noise(nn.Module):
         try:
             yield
         finally:
-            self.release()
+            if self._listener is listener:  # as above
+                self._listener = None
 
     def release(self) -> None:
         """Draw again, from now on."""
