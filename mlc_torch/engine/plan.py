@@ -68,7 +68,7 @@ class Plan:
     hooks: dict[int, tuple[Hook, ...]] = field(default_factory=dict)
     device: torch.device = torch.device("cpu")
 
-    @property
+    @cached_property
     def constants(self) -> tuple[TensorState, ...]:
         return self.cells[self.fed_count : self.fed_count + self.constant_count]
 

@@ -70,7 +70,8 @@ class Session(Geared):
         """The newest change that is known to have left everything as it was."""
         self.fitting: Gear | None = None
         """A gear of which is known that what it computes has the declared shapes."""
-        self._has_constants, self._on_gpu = plan.constant_count > 0, plan.device.type == "cuda"
+        self._has_constants = plan.constant_count > 0
+        self._on_cpu, self._on_gpu = plan.device.type == "cpu", plan.device.type == "cuda"
         self._noises = [noise for step in plan.steps for noise in step.noises]
         self._inferred: dict[Shapes | None, Kept] = {}
         """What the last inference of these shapes was given, ``None`` for the declared ones: each is copied into the same memory.
@@ -89,7 +90,7 @@ class Session(Geared):
         """How many samples it ran."""
         self.forward_number = 0
         """Its place in the order of all forward passes, of other graphs too."""
-        self._undo = Undo(plan) if plan.device.type == "cpu" and (plan.buffers or self._noises) else None
+        self._undo = Undo(plan) if self._on_cpu and (plan.buffers or self._noises) else None
         self._forget()
 
     def fail(self) -> None:
@@ -193,12 +194,11 @@ class Session(Geared):
         If its gradient is a call of its own, the caller may write into his arrays before that reads them again.
         """
         values = self.constants()
-        if not self.separate or self.plan.device.type != "cpu":
-            return values
-        return [
-            value if cell.host is None else value.clone()
-            for cell, value in zip(self.plan.constants, values, strict=True)
-        ]
+        if self.separate and self._on_cpu:
+            for number, cell in enumerate(self.plan.constants):
+                if cell.host is not None:
+                    values[number] = values[number].clone()
+        return values
 
     def repeating(self, whole: bool) -> Repeating | None:
         """What another inference like the last one needs and finds; ``None`` if that will not repeat.
