@@ -15,7 +15,7 @@ from mlc_torch.engine.lanes import Laned
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.planned import Planned, Written
 from mlc_torch.engine.trace import NotRecordable
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
@@ -34,18 +34,21 @@ def fast_gear(
     use_inductor: bool,
     injected: Tensors | None = None,
     exchange: Exchange | None = None,
+    written: Written | None = None,
 ) -> Gear:
     """The fastest gear that this plan can run in; the plain one, with the reason, where it cannot be recorded.
 
     ``injected`` have the shapes of gradients from outside, where those are not the declared ones. ``exchange`` is where
-    gradients go that are added up over several processes.
+    gradients go that are added up over several processes. ``written`` was recorded of an earlier plan, and may still do.
     """
     with queueing(plan.device):
         if injected is None:
             asked = [plan.cells[slot] for slot in plan.injected]
             injected = [torch.zeros(c.shape, dtype=c.dtype, device=plan.device) for c in asked]
         on_device = [f.to(plan.device) for f in feeds]
-    record = partial(_recorded, plan, feeds, on_device, constants, injected, mode, updater, use_inductor, exchange)
+    record = partial(
+        _recorded, plan, feeds, on_device, constants, injected, mode, updater, use_inductor, exchange, written
+    )
     made, asked_chance = watching_chance(plan, record)
     if not asked_chance or isinstance(made, Plain):
         return made
@@ -67,6 +70,7 @@ def _recorded(
     updater: Updater | None,
     use_inductor: bool,
     exchange: Exchange | None,
+    written: Written | None,
 ) -> Gear:
     """The fastest gear, where everything that the modules do is seen when they are recorded."""
     plain = Plain(plan, mode)
@@ -85,7 +89,7 @@ def _recorded(
             with queueing(plan.device):  # other threads wait until the recording is done
                 made: Gear = Captured(plan, feeds, constants, injected, inner, recorded, exchange)
         elif isinstance(inner, Plain):
-            made = Planned(plan, on_device, constants, injected, mode, exchange)
+            made = Planned(plan, on_device, constants, injected, mode, exchange, written)
         else:
             made = inner
     except (torch.OutOfMemoryError, MemoryError):

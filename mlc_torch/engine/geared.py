@@ -11,6 +11,7 @@ from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan, module_hooks
+from mlc_torch.engine.planned import Planned, Written
 from mlc_torch.engine.updater import Updater
 
 
@@ -30,6 +31,8 @@ class Geared:
         self._slow: dict[tuple[Mode, bool], Plain] = {}
         self._seen: set[Any] = set()
         self._never_fast = always_plain is not None or bool(plan.hooks)
+        self._written: dict[tuple[Mode, Any], Written] = {}
+        """What an earlier plan of the graph ran, and this one may run again."""
         self._parameters = plan.parameters if plan.differentiates else ()
         self._hooks = module_hooks(plan)
 
@@ -74,10 +77,20 @@ class Geared:
         if gear is not None:
             return gear
         updater = self.updater if mode is Mode.train else None
-        gear = self._fast[key] = fast_gear(self.plan, feeds, self.constants(), mode, updater, self._use_inductor)
+        gear = self._fast[key] = fast_gear(
+            self.plan, feeds, self.constants(), mode, updater, self._use_inductor, written=self._written.pop(key, None)
+        )
         if whole:
             self._whole[mode] = gear
         return gear
+
+    def take_over(self, earlier: Geared) -> None:
+        """A tensor's memory has moved, or another one is to be updated: what the earlier plan has recorded may still do.
+
+        (A perceptron of seven layers on a Neoverse-N1, ms: a step .76; behind a weight that was bound anew 2.8, recorded again
+        30; behind a change of isUpdatable 2.7, and 30.)
+        """
+        self._written = {key: gear.written for key, gear in earlier._fast.items() if type(gear) is Planned}
 
     def _known(self, key: tuple[Mode, Any], whole: bool) -> Gear | None:
         """The gear for ``key``, or the plain one where that comes for the first time; ``None``: a fast one is to be made."""

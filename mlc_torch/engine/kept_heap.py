@@ -102,12 +102,10 @@ def bytes_made(recording: Recording) -> int:
     return sum(map(bytes_of, made))
 
 
-def kept(forward: Phase, backward: Phase, recording: Recording) -> tuple[Phase, Phase]:
-    """The phases of a recording on the CPU, with an eye on their memory where that matters and the system tells of it."""
-    most = bytes_made(recording)
+def kept(forward: Phase, backward: Phase, most: int, differentiates: bool) -> tuple[Phase, Phase]:
+    """Phases on the CPU that make ``most`` bytes, with an eye on their memory where that matters and the system tells of it."""
     if sys.platform != "linux" or most <= _LITTLE:
         return forward, backward
-    differentiates = bool(recording.backward)
     room = 2 * most  # kernels have memory of their own
     looking = KeptHeap(forward, backward if differentiates else None, room)
     return looking.forward, looking.backward if differentiates else backward

@@ -102,6 +102,19 @@ class Plan:
                 dead[number].append(slot)
         return tuple(map(tuple, dead))
 
+    def form(self) -> Any:
+        """What a recording rests on. Equal for two plans that do the same work on tensors that lie alike, wherever those lie and
+        whichever of them are updated; compared by identity, so that both plans must be alive."""
+        return (
+            tuple(map(id, self.cells)),
+            (self.fed_count, self.constant_count, self.readable, self.losses, self.injected, self.wanted),
+            (self.stopped, self.device, {slot: tuple(map(id, hooks)) for slot, hooks in self.hooks.items()}),
+            [(id(s.module), s.sources, s.results, s.guarded) for s in self.steps],
+            [(id(t.cell), tuple(map(id, t.uses)), t.slot) for t in self.trained],
+            [(id(p), p.shape, p.stride(), p.dtype) for p in self.parameters],
+            [(b.shape, b.stride(), b.dtype) for b in self.buffers],
+        )
+
     @cached_property
     def modules(self) -> tuple[nn.Module, ...]:
         seen: dict[int, nn.Module] = {}

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 
-from mlc_torch.engine.emit import Send, emit
+from mlc_torch.engine.emit import Function, Send, emit
 from mlc_torch.engine.gear import Gradients, Tensors
-from mlc_torch.engine.kept_heap import kept
+from mlc_torch.engine.kept_heap import bytes_made, kept
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
-from mlc_torch.engine.trace import Recording, record
+from mlc_torch.engine.trace import Draw, Recording, record
 
 if TYPE_CHECKING:
     from mlc_torch.engine.exchange import Exchange
+
+
+@dataclass(frozen=True)
+class Written:
+    """The phases of a plan as they were written down, for parameters and buffers wherever those lie."""
+
+    plan: Plan
+    form: Any
+    """The plan's when it was recorded."""
+    make_forward: Function
+    make_backward: Function
+    draws: list[Draw]
+    lent: list[int]
+    written: Sequence[int]
+    size: int
+    """How many bytes a pass makes."""
 
 
 class Planned:
@@ -34,21 +52,22 @@ class Planned:
         injected: Tensors,
         mode: Mode,
         exchange: Exchange | None = None,
+        written: Written | None = None,
     ) -> None:
+        """``written``: what an earlier plan of the graph ran. If this one does the same, nothing has to be recorded again."""
         self.plan, self.mode, self.why, self._differentiates = plan, mode, "", mode.differentiates
         self._exchange = exchange
         self.sends = exchange is not None and mode.differentiates
         """Whether its gradient phase sends the gradients on their way to other processes."""
-        recording = record(plan, feeds, constants, injected, mode)
-        is_declared = [f.shape for f in feeds] == [c.shape for c in plan.cells[: plan.fed_count]]
-        chosen = choose_kernels(recording, plan.device, is_declared)
-        arranged = self._arranged(simplify(chosen, plan.device))
-        self._split(arranged)
+        if written is None or written.form != plan.form():
+            written = self._write(feeds, constants, injected)
+        self.written = written
+        self._draws, self._lent, self._written = written.draws, written.lent, written.written
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
-        self._forward, self._backward = self._make_forward(*standing), self._make_backward(*standing)
+        self._forward, self._backward = written.make_forward(*standing), written.make_backward(*standing)
         if plan.device.type == "cpu":
-            self._forward, self._backward = kept(self._forward, self._backward, arranged)
+            self._forward, self._backward = kept(self._forward, self._backward, written.size, mode.differentiates)
         if not (mode.differentiates or self._draws or self._lent or self._written or constants):
             self.forward = self._forward  # type: ignore[method-assign]  # there is nothing to add to it
 
@@ -56,8 +75,15 @@ class Planned:
         """The phases in the order and the manner in which they are run."""
         return recording
 
-    def _split(self, recording: Recording) -> None:
+    def _write(self, feeds: Tensors, constants: Tensors, injected: Tensors) -> Written:
         """Two functions: the backward one is handed what it needs of the forward one's values."""
+        plan, form = self.plan, self.plan.form()
+        chosen = choose_kernels(
+            record(plan, feeds, constants, injected, self.mode),
+            plan.device,
+            [f.shape for f in feeds] == [c.shape for c in plan.cells[: plan.fed_count]],
+        )
+        recording = self._arranged(simplify(chosen, plan.device))
         given = recording.placeholders
         bound = given["parameters"] + given["buffers"]
         taken = given["feeds"] + given["constants"] + given["masks"]
@@ -65,10 +91,10 @@ class Planned:
         there = {*recording.forward, *taken}
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
-        own = self._constants = recording.constants
+        own = recording.constants
         made = (recording.readable, saved) if self._differentiates else (recording.readable,)
-        self._make_forward = emit(recording.forward, bound, taken, made, own, empties=self._differentiates)
-        self._make_backward = emit(
+        make_forward = emit(recording.forward, bound, taken, made, own, empties=self._differentiates)
+        make_backward = emit(
             recording.backward,
             bound,
             [*saved, *given["injected"]],
@@ -76,7 +102,8 @@ class Planned:
             own,
             self._sends(recording),
         )
-        self._draws, self._lent, self._written = recording.draws, recording.lent, recording.written
+        draws, lent, size = recording.draws, recording.lent, bytes_made(recording)
+        return Written(plan, form, make_forward, make_backward, draws, lent, recording.written, size)
 
     def _sends(self, recording: Recording) -> list[Send]:
         """Each bucket of gradients leaves as soon as the last of them is there."""

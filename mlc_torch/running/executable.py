@@ -218,6 +218,8 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             use_inductor=compiled.use_inductor,
             standing=[None if feed.standing is None else feed.standing.tensor for feed in feeds],
         )
+        if (earlier := self._runs.sessions.get(variant)) is not None:
+            made.take_over(earlier)
         self._runs.shown[variant] = made.readable
         self._results[variant] = MLCTensor._of(made.result)  # held here, so that every handler gets the same handle
         self._feeds[variant] = feeds

@@ -58,7 +58,9 @@ def _tensors(made: Any) -> Iterator[torch.Tensor]:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let graphs on the CPU run in the captured gear."""
 
-    def fast_gear(plan: Plan, feeds: Any, constants: Any, mode: Any, updater: Updater | None, inductor: bool) -> Gear:
+    def fast_gear(
+        plan: Plan, feeds: Any, constants: Any, mode: Any, updater: Updater | None, inductor: bool, written: Any
+    ) -> Gear:
         asked = [plan.cells[slot] for slot in plan.injected]
         injected = [torch.zeros(c.shape, dtype=c.dtype) for c in asked]
         recorded = updater if updater is not None and updater.optimizer._replayable else None
