@@ -228,6 +228,8 @@ transformations: Callable[[], bool] = getattr(  # in a third of the time that it
 )
 
 
+is_traced: Callable[[], Any] = torch._C._get_tracing_state
+"""Whether ``torch.jit.trace`` writes down what is done."""
 SURROUNDINGS: dict[str, Callable[[], Any]] = {
     "inference_mode": inference_mode,
     "any_autocast": any_autocast,
@@ -285,9 +287,11 @@ def transformation() -> str | None:
     if torch._C._len_torch_dispatch_stack():
         from torch._subclasses.fake_tensor import FakeTensorMode  # loaded already by whoever uses it
 
-        depth = torch._C._len_torch_dispatch_stack()
-        if any(isinstance(torch._C._get_dispatch_stack_at(i), FakeTensorMode) for i in range(depth)):
+        modes = [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]
+        if any(isinstance(mode, FakeTensorMode) for mode in modes):
             return "FakeTensorMode"
+        if any(type(mode).__name__ == "ProxyTorchDispatchMode" for mode in modes):
+            return "make_fx"
     return None
 
 

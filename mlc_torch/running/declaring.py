@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mlc_torch.graph.graph import MLCGraph
@@ -83,17 +83,11 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""
         if work is not None and not callable(work):
             raise wrong_type(f"{type(self).__name__}.profile", "work", "a function without arguments", work)
-        report = Profile(self._facts, self._force_options)
+        report = Profile(self._facts, self._runs)
         if work is not None:
             with report:
                 work()
         return report
-
-    def _force_options(self, options: int) -> None:
-        """These hold for every call from now on, until they are taken back with 0."""
-        if options and self._runs.forced_options:
-            raise RuntimeError("this graph is being profiled already")
-        self._runs.forced_options = options
 
     def _facts(self) -> GraphFacts:
         declared, runs, nodes = self._declared, self._runs, self._all_nodes()
@@ -146,11 +140,22 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         return True
 
     def _link_with(self, graphs: Sequence[DeclaringGraph]) -> bool:
-        for graph in (self, *graphs):
-            graph._lock.holding(graph._take_links, [g for g in (self, *graphs) if g is not graph])
+        """All of them, or none: a graph that is linked to one that is not would wait for gradients that never come."""
+        everyone = (self, *graphs)
+        before = [(graph, graph._linked) for graph in everyone]
+        try:
+            try:
+                _link([(graph, [g for g in everyone if g is not graph]) for graph in everyone])
+            except BaseException:
+                _link(before)
+                raise
+        except BaseException:  # a second Ctrl-C in the middle of that: from the beginning, then
+            _link(before)
+            raise
         return True
 
     def _take_links(self, graphs: Sequence[DeclaringGraph]) -> None:
+        self._changed()  # before it, too: whatever strikes, the next run makes a new plan
         self._linked = graphs
         self._changed()
 
@@ -240,3 +245,8 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             return super()._batches(cells, batch_size)
         counted = [name for name, cell in cells.items() if axes.get(id(cell), 0) == 0 and cell.shape[0] == full]
         return dict.fromkeys(counted, batch_size)
+
+
+def _link(links: Iterable[tuple[DeclaringGraph, Sequence[DeclaringGraph]]]) -> None:
+    for graph, others in links:
+        graph._lock.holding(graph._take_links, others)

@@ -30,7 +30,7 @@ from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
-from mlc_torch.torch_private import ambience, restore_ambience
+from mlc_torch.torch_private import ambience, is_traced, restore_ambience
 
 if TYPE_CHECKING:
     from mlc_torch.ranks import Ranks
@@ -60,6 +60,8 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             if self._compiled is None:
                 refuse("the device is nil, and the graph has not been compiled before")
             device = self._device
+        if is_traced():
+            refuse("a graph cannot be compiled inside torch.jit.trace, which would write down what compiling tries out")
         before = ambience()
         try:
             try:

@@ -215,7 +215,9 @@ def is_torch_s(error: Exception) -> bool:
 
     What a program's own hooks and modules raise is not for us to explain, and what we have not built stays loud.
     """
-    if not isinstance(error, (RuntimeError, IndexError, ValueError)) or isinstance(error, NotImplementedError):
+    if not isinstance(error, (RuntimeError, IndexError, ValueError)):
+        return False
+    if isinstance(error, (NotImplementedError, RecursionError)):
         return False
     place = error.__traceback__
     while place is not None and place.tb_next is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.profiler import ProfilerActivity
@@ -39,16 +40,23 @@ class Row:
         return self.forward + self.backward
 
 
+class Forced(Protocol):
+    """Where a graph reads which options hold for every call."""
+
+    forced_options: int
+
+
 class Profile(Table):
     """Seconds by layer, on the device where that is a GPU. Filled when the block it was made for ends.
 
     The graph runs module by module meanwhile: shares tell where the time goes, the sum is more than a fast gear takes.
     """
 
-    def __init__(self, facts: Callable[[], GraphFacts], force_options: Callable[[int], None]) -> None:
+    def __init__(self, facts: Callable[[], GraphFacts], runs: Forced) -> None:
         super().__init__("profiling has not ended", (), ())
-        self._facts, self._force_options = facts, force_options
+        self._facts, self._runs = facts, runs
         self._profiler: Any = None
+        self._is_running = False
         self._ended = False
         self.layers: list[Row] = []
         """One for each node that ran, in the order of the graph."""
@@ -75,22 +83,38 @@ class Profile(Table):
             raise RuntimeError("a profile is made once; call profile() again for another")
         self._place = self._facts().device or torch.device("cpu")
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._place.type == "cuda" else [])]
-        self._force_options(_BY_LAYER)
+        if self._runs.forced_options:
+            raise RuntimeError("this graph is being profiled already")
+        self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
         try:
-            self._profiler = torch.profiler.profile(activities=activities, acc_events=True)
+            self._runs.forced_options = _BY_LAYER
             self._profiler.__enter__()
+            self._is_running = True
+            return self
         except BaseException:
-            self._force_options(0)
+            self._stop()
             raise
-        return self
 
     def __exit__(self, *error: object) -> None:
-        self._force_options(0)
-        if self._place.type == "cuda":
-            synchronize(self._place)
-        self._profiler.__exit__(*error)
+        self._stop()
         self._ended = True
         self._fill()
+
+    def __del__(self) -> None:
+        """A Ctrl-C as the block was left may have come before its end could do anything."""
+        if getattr(self, "_is_running", False):
+            with suppress(Exception):  # torch's own was stopped, and only that was not noted
+                self._stop()
+
+    def _stop(self) -> None:
+        try:
+            if self._place.type == "cuda":
+                synchronize(self._place)
+        finally:
+            self._runs.forced_options = 0
+            if self._is_running:
+                self._profiler.__exit__(None, None, None)
+                self._is_running = False
 
     def _fill(self) -> None:
         device, graph = self._place, self._facts()

@@ -127,6 +127,10 @@ class TensorState:
 
     def give_host(self, data: MLCTensorData, who: str) -> None:
         """Take ``data`` as this tensor's memory; all its bytes must be there."""
+        self._must_hold(data, who)
+        self.host, self.snapshot = data, None
+
+    def _must_hold(self, data: MLCTensorData, who: str) -> None:
         data._must_fit(self.dtype, self.shape, who)
         needed = self.descriptor._nbytes
         if data._length < needed:
@@ -135,7 +139,6 @@ class TensorState:
                 f"{who} holds {data._length} bytes ({data._length // size} elements), a tensor of shape "
                 f"{list(self.shape)} needs {needed} ({needed // size} elements)"
             )
-        self.host, self.snapshot = data, None
 
     def host_view(self) -> torch.Tensor | None:
         """The host memory as a torch tensor over the same bytes."""
@@ -184,19 +187,31 @@ class TensorState:
         self.device = device
         return self.value
 
-    def _rehome(self, value: torch.Tensor) -> None:
-        """Make ``value`` the memory of this tensor, and of every torch parameter that looks into it."""
-        self.value = value
-        self.changed()
-        alive = []
-        for reference, view in self._views:
-            parameter = reference()
-            if parameter is not None:
-                parameter.data = view(value)
-                alive.append((reference, view))
-        self._views = alive
+    def _rehome(self, value: torch.Tensor, host: MLCTensorData | None = None) -> None:
+        """Make ``value`` the memory of this tensor, and of every torch parameter that looks into it; ``host``, where it is given,
+        is the same for the program. Whatever strikes in the middle, all of them are where they were."""
+        shown = [(parameter, known) for known in self._views if (parameter := known[0]()) is not None]
+        before = (self.value, self.host, [(parameter, parameter.data) for parameter, _ in shown])
+        now = (value, host or self.host, [(parameter, view(value)) for parameter, (_, view) in shown])
+        try:
+            try:
+                self._lie_in(*now)
+            except BaseException:
+                self._lie_in(*before)
+                raise
+        except BaseException:  # a second Ctrl-C in the middle of going back: from the beginning, then
+            self._lie_in(*before)
+            raise
+        self._views = [known for _, known in shown]
         for watcher in self._watchers:
             watcher()
+
+    def _lie_in(self, value: torch.Tensor | None, host: MLCTensorData | None, parameters: list[Any]) -> None:
+        self.changed()  # interrupted, too, graphs look again
+        self.value, self.host, self.snapshot = value, host, None
+        for parameter, memory in parameters:
+            parameter.data = memory
+        self.changed()
 
     def watched_by(self, watcher: Callable[[], None]) -> None:
         """Call ``watcher`` whenever this tensor's memory has moved."""
@@ -237,8 +252,13 @@ class TensorState:
 
     def bind_optimizer(self, data: list[MLCTensorData], device_data: list[Any]) -> None:
         """The state that the next optimizer begins with."""
-        self.optimizer_data, self.optimizer_device_data = data, device_data
-        self.optimizer = self.other_optimizers = None
+        self.changed()  # before it, too: whatever strikes, graphs look again
+        self.optimizer_data, self.optimizer_device_data, self.optimizer, self.other_optimizers = (
+            data,
+            device_data,
+            None,
+            None,
+        )
         self.changed()
 
     def frozen(self, value: torch.Tensor | None) -> TensorState:
@@ -258,18 +278,18 @@ class TensorState:
 
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
         """Bind ``data`` and bring it to ``device``."""
-        self.give_host(data, "the data")
-        view = self.host_view()
-        assert view is not None
+        self._must_hold(data, "the data")
+        view = data._view(self.dtype, self.shape)
         if device.torch_device.type == "cpu":
-            self._rehome(view)
+            self._rehome(view, data)
         elif self.value is not None and self.value.device == device.torch_device:
+            self.host, self.snapshot = data, None
             with queueing(self.value.device):
                 self.value.copy_(view)  # the address stays, so that captured work goes on reading it
             if not self.dtype.is_floating_point:
                 self.changed()  # indices: graphs look at them before they reach the device
         else:
-            self._rehome(upload(view, device.torch_device))
+            self._rehome(upload(view, device.torch_device), data)
         self.device = device
 
     def download(self) -> None:

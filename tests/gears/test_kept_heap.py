@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from mlc_torch.engine import kept_heap
-from mlc_torch.engine.kept_heap import KeptHeap, heap, hold, kept
+from mlc_torch.engine.kept_heap import KeptHeap, bytes_made, heap, hold, kept
 from tests.graph.programs import regression
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pages are counted on Linux alone")
@@ -233,9 +233,8 @@ def test_only_phases_that_ask_for_much_are_looked_at(rows: int, differentiates: 
     x = graph.placeholder("x")
     made = graph.call_function(torch.relu, (x,))
     made.meta["lies"] = (rows, 32), (32, 1), torch.float32
-    recording = SimpleNamespace(graph=graph, backward=[made] if differentiates else [])
     phases = (lambda given: ["forward"]), (lambda given: ["backward"])
-    forward, backward = kept(*phases, recording)
+    forward, backward = kept(*phases, bytes_made(SimpleNamespace(graph=graph)), differentiates)
     assert (forward is phases[0]) is (rows == 4)
     assert (backward is phases[1]) is (rows == 4 or not differentiates)
     for _ in range(4):

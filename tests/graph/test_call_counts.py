@@ -29,7 +29,7 @@ SELECTOR = "executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_
 @pytest.fixture(autouse=True)
 def _nobody_looks_for_pages(monkeypatch):
     """One pass in sixteen is a few calls longer, and it might be one that is counted."""
-    monkeypatch.setattr(planned, "kept", lambda forward, backward, recording: (forward, backward))
+    monkeypatch.setattr(planned, "kept", lambda forward, backward, *_: (forward, backward))
 
 
 class Perceptron:
