@@ -12,7 +12,7 @@ from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import MLCTensorData, TensorState
-from mlc_torch.tensor.elements import FITTING, check_fit
+from mlc_torch.tensor.elements import FITTING
 
 Data = Mapping[str, MLCTensorData]
 
@@ -148,10 +148,8 @@ SMALLER_BATCH = "; for a smaller batch give batchSize="
 def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
     """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
     descriptor = cell.descriptor
-    if (data._element, cell.dtype) not in FITTING:
-        check_fit(data._element, cell.dtype, f"data for {name!r}")
-    if data._shape is not None and data._shape != cell.shape:
-        data._check_shape(cell.dtype, cell.shape, f"data for {name!r}")
+    if (data._element, cell.dtype) not in FITTING or (data._shape is not None and data._shape != cell.shape):
+        data._must_fit(cell.dtype, cell.shape, f"data for {name!r}")
     if not 0 <= batch <= cell.shape[0]:
         refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
     needed = descriptor._sample_bytes * batch if batch else cell.nbytes

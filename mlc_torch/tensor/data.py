@@ -148,10 +148,8 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
             ):
                 found = torch.from_numpy(owner)  # one call, where the way below takes three
             else:
-                if (self._element, dtype) not in FITTING:
-                    check_fit(self._element, dtype, f"data for {name!r}" if name else "the data")
-                if self._shape is not None and self._shape != shape:
-                    self._check_shape(dtype, shape, f"data for {name!r}" if name else "the data")
+                if (self._element, dtype) not in FITTING or (self._shape is not None and self._shape != shape):
+                    self._must_fit(dtype, shape, f"data for {name!r}" if name else "the data")
                 with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
                     # Detached: of a view, torch looks at what it is a view of in every operation, which takes time.
                     found = _alias(self._bytes, dtype, math.prod(shape)).view(shape).detach()
@@ -160,7 +158,8 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
 
     def _must_fit(self, dtype: torch.dtype, shape: tuple[int, ...], who: str) -> None:
         """Refuse data whose elements or shape are not a tensor's, before anything is changed."""
-        check_fit(self._element, dtype, who)
+        if (self._element, dtype) not in FITTING:
+            check_fit(self._element, dtype, who, getattr(self._owner, "shape", ()), shape)
         if self._shape is not None and self._shape != shape:
             self._check_shape(dtype, shape, who)
 

@@ -1,12 +1,14 @@
 """What a buffer says its elements are, and which tensors may read or write them.
 
 A float64 array in a float32 tensor would silently be read as garbage. Raw bytes say nothing of what they hold, and
-pass.
+pass. An array of 8-bit numbers whose rows are a tensor's samples is no raw bytes: images are often kept so.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,18 +34,33 @@ FITTING: set[tuple[Element, torch.dtype]] = set()
 """Pairs that were found to fit: a program uses few, again and again."""
 
 
-def check_fit(element: Element, dtype: torch.dtype, who: str) -> None:
-    """Refuse a buffer whose elements are of another type than the tensor's, with the way out."""
+def check_fit(element: Element, dtype: torch.dtype, who: str, given: Sequence[int], shape: Sequence[int]) -> None:
+    """Refuse a buffer whose elements are of another type than the tensor's, with the way out.
+
+    ``given`` is the shape of the buffer, empty where it has none; ``shape`` that of the tensor.
+    """
     if (element, dtype) in FITTING:
         return
-    if not (_torch_fits(element, dtype) if isinstance(element, torch.dtype) else _format_fits(*element, dtype)):
+    fits = _torch_fits(element, dtype) if isinstance(element, torch.dtype) else _format_fits(*element, dtype)
+    are_bytes = fits and dtype not in _ONE_BYTE and _is_of_bytes(element)
+    if are_bytes and not (len(given) > 1 < len(shape) and math.prod(given[1:]) == math.prod(shape[1:])):
+        return  # whether they are numbers depends on the shape: such a pair is looked at each time
+    if not fits or are_bytes:
         wanted = str(dtype).removeprefix("torch.")
+        rows = f", in rows of {math.prod(shape[1:])} like the tensor's, which" if are_bytes else ", the tensor's"
         if isinstance(element, torch.dtype):
-            out = f"pass tensor.to({dtype}), or tensor.view(torch.uint8) if these are raw bytes"
+            raw = "tensor.reshape(-1)" if are_bytes else "tensor.view(torch.uint8)"
+            out = f"pass tensor.to({dtype}), or {raw} if these are raw bytes"
         else:
-            out = f"pass array.astype({_numpy_name(wanted)}), or array.view(np.uint8) if these are raw bytes"
-        refuse(f"{who} has elements of type {spoken(element)}, the tensor's are {wanted}; {out}")
+            raw = "array.reshape(-1)" if are_bytes else "array.view(np.uint8)"
+            out = f"pass array.astype({_numpy_name(wanted)}), or {raw} if these are raw bytes"
+        refuse(f"{who} has elements of type {spoken(element)}{rows} are {wanted}; {out}")
     FITTING.add((element, dtype))
+
+
+def _is_of_bytes(element: Element) -> bool:
+    """Whether a buffer holds 8-bit numbers, which may also stand for the bytes of something else."""
+    return element in _BYTES if isinstance(element, torch.dtype) else element[0].lstrip("@=<>!") in ("B", "b")
 
 
 def _numpy_name(wanted: str) -> str:

@@ -219,7 +219,7 @@ class MLCTensor(MLCObject):
     def _copy_out(self, bytes, length, synchronizeWithDevice):
         """Copy the values from the device into a buffer of yours."""
         target, element = seen_as_bytes(bytes)
-        check_fit(element, self._cell.dtype, "the buffer")
+        check_fit(element, self._cell.dtype, "the buffer", getattr(bytes, "shape", ()), self._cell.shape)
         self._cell.copy_to(target, length)
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import copy
 import ctypes
+import math
 import sys
 
 import numpy as np
@@ -178,6 +179,72 @@ def test_a_graph_binds_all_or_nothing():
     assert graph.execute(inputsData={"x": floats()}, batchSize=0)
     assert not graph.bindAndWriteData({"x": doubles()}, forInputs={"x": x}, to=MLCDevice.cpu(), synchronous=True)
     assert "data for 'x' has elements of type float64" in last_refusal().reason
+
+
+def whole(array) -> MLCTensorData:
+    return MLCTensorData(bytesNoCopy=array, length=array.nbytes)
+
+
+@pytest.mark.parametrize("wrap", [lambda array: array, whole], ids=["array", "data"])
+@pytest.mark.parametrize("shape", [(4, 6), (40, 6), (4, 2, 3), (40, 1, 6)], ids=str)
+@pytest.mark.parametrize("kind", ["uint8", "int8", "torch"])
+def test_images_of_8_bits_are_numbers_and_not_bytes(kind, shape, wrap):
+    """Read as bytes they would be floats such as 1e-42, of a quarter as many samples."""
+    images = np.arange(math.prod(shape)).reshape(shape).astype(np.int8 if kind == "int8" else np.uint8)
+    given = wrap(torch.from_numpy(images) if kind == "torch" else images)
+    out = "tensor.to(torch.float32)" if kind == "torch" else "array.astype(np.float32)"
+    x, graph = MLCTensor(shape=[4, 6]), mlc.MLCGraph()
+    y = graph.node(mlc.MLCActivationLayer.relu, source=x)
+    made = mlc.MLCInferenceGraph(graphObjects=[graph])
+    made.addInputs({"x": x})
+    made.addOutputs({"y": y})
+    assert made.compile(options=[], device=MLCDevice.cpu())
+
+    def refused(answer, who):
+        reason = last_refusal().reason
+        return not answer and reason.startswith(f"{who} has elements of type") and f"; pass {out}, or" in reason
+
+    numbers = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for _ in range(3):  # the first call, and those that know the graph
+        for batch in (4, 1, 0):
+            assert refused(made.execute(inputsData={"x": given}, batchSize=batch), "data for 'x'")
+            taken = made.execute(inputsData={"x": numbers}, outputsData={"y": given}, batchSize=batch)
+            assert refused(taken, "data for 'y'")
+            bound = made.bindAndWriteData(
+                {"x": given}, forInputs={"x": x}, to=MLCDevice.cpu(), batchSize=batch, synchronous=True
+            )
+            assert refused(bound, "data for 'x'")
+        assert made.execute(inputsData={"x": numbers}, batchSize=4)
+    assert refused(MLCTensor(shape=[4, 6], data=given), "data")
+    assert refused(MLCTensor(shape=[4, 6]).bindAndWriteData(given, to=MLCDevice.cpu()), "the data")
+    assert (images.reshape(-1) == np.arange(images.size).astype(images.dtype)).all()
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_raw_bytes_of_any_shape_but_the_tensors_are_bytes(kind):
+    numbers = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for raw in (numbers.view(kind), numbers.view(kind).reshape(-1), memoryview(numbers).cast("B"), numbers.tobytes()):
+        for given in (raw, data(raw)):
+            held = MLCTensor(shape=[4, 6], data=given)
+            np.testing.assert_array_equal(held.numpy(), numbers)
+    pixels = np.arange(24).reshape(4, 6).astype(kind)
+    for name in ("uint8", "int8"):  # of 8 bits themselves
+        held = MLCTensor(shape=[4, 6], data=data(pixels), dataType=MLCDataType[name])
+        np.testing.assert_array_equal(held.numpy(), pixels)
+
+
+def test_labels_of_8_bits_are_numbers_too():
+    x, labels, graph = MLCTensor(shape=[4, 6]), MLCTensor(shape=[4, 6]), mlc.MLCGraph()
+    graph.node(mlc.MLCActivationLayer.relu, source=x)
+    loss = mlc.MLCLossLayer.meanSquaredError(reductionType=mlc.MLCReductionType.mean, weight=1)
+    training = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=loss, optimizer=None)
+    training.addInputs({"x": x}, lossLabels={"t": labels})
+    assert training.compile(options=[], device=MLCDevice.cpu())
+    numbers, eights = np.ones((4, 6), np.float32), np.ones((40, 6), np.uint8)
+    given = {"inputsData": {"x": numbers}, "lossLabelWeightsData": None, "batchSize": 4}
+    assert not training.execute(**given, lossLabelsData={"t": eights})
+    assert "data for 't' has elements of type uint8, in rows of 6" in last_refusal().reason
+    assert training.execute(**given, lossLabelsData={"t": numbers})
 
 
 def test_known_pairs_cost_one_look_up(monkeypatch):
