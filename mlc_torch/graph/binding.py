@@ -53,7 +53,9 @@ def bind(
         view = data._views.get((cell.dtype, cell.shape))
         fits = view is not None or ((data._element, cell.dtype) in FITTING and data._shape in (None, cell.shape))
         if batch or not fits or data._length < cell.nbytes:
-            needed_bytes(name, cell, data, batch)
+            is_all = batch or data._length >= cell.nbytes or cell.shape[0] == 1
+            counts = bool(is_all or graph._batches({name: cell}, 1))  # asked only where too little is there
+            needed_bytes(name, cell, data, batch, counts)
         if batch and batch == cell.shape[0]:
             batch = 0  # the whole tensor
         writes.append((cell, data, batch, is_kept, view))

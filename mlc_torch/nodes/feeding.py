@@ -91,7 +91,7 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
         return (value if batch is None or axis is None else value.narrow(axis, 0, batch)).contiguous()
     short = batch is not None and axis == 0
     try:
-        needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0)
+        needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0, axis == 0)
     except MLCRefusal as why:
         raise _advised(why, feed, found) from None
     if short:
@@ -145,8 +145,11 @@ SMALLER_BATCH = "; for a smaller batch give batchSize="
 """Advice for who calls ``execute``; ``step`` and ``fit`` count the samples themselves, and give other advice."""
 
 
-def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) -> int:
-    """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused."""
+def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int, counts: bool) -> int:
+    """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused.
+
+    ``counts``: whether the tensor's first dimension counts samples, so that there may be fewer of them.
+    """
     descriptor = cell.descriptor
     if (data._element, cell.dtype) not in FITTING or (data._shape is not None and data._shape != cell.shape):
         data._must_fit(cell.dtype, cell.shape, f"data for {name!r}")
@@ -157,6 +160,8 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int) 
         samples = f" and batchSize {batch}" if batch else ""
         size, (there, rest) = cell.dtype.itemsize, divmod(data._length, descriptor._sample_bytes)
         out = f"{SMALLER_BATCH}{there}" if there and not rest else ""
+        if not counts:
+            out = "; its first dimension counts no samples, so it is given whole, whatever the size of the batch"
         if data._shape is None and data._length * size == needed:
             out = "; the length of data is counted in bytes"
         refuse(

@@ -66,7 +66,7 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
                 continue
         short = batch != full and cell.shape[0] == full
         if data._length < cell.nbytes or short:
-            needed_bytes(name, cell, data, batch if short else 0)
+            needed_bytes(name, cell, data, batch if short else 0, cell.shape[0] == full)
         memory = data._bytes
         if memory.readonly:
             refuse(f"the buffer for output {name!r} is read-only")

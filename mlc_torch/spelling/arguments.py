@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from mlc_torch.refusals import MLCRefusal
 from mlc_torch.spelling.signature import split_top
 
 Converter = Callable[[Any], Any]
@@ -162,6 +163,16 @@ def _misfit(inner: Converter, entries: Iterable[tuple[Any, Any]]) -> str:
     raise AssertionError("every entry fits")
 
 
+def _refused(inner: Converter, entries: Iterable[tuple[Any, Any]]) -> MLCRefusal:
+    """The refusal of the first entry that is of the right type and cannot be taken, an array that is not contiguous say."""
+    for place, item in entries:
+        try:
+            inner(item)
+        except MLCRefusal as why:
+            return MLCRefusal(f"entry {place!r}: {why.reason}")
+    raise AssertionError("every entry is taken")
+
+
 def _array(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> list[Any]:
         if not _is_list(value):
@@ -170,6 +181,8 @@ def _array(inner: Converter, type_: str) -> Converter:
             return [inner(item) for item in value]
         except TypeError:
             raise TypeError(f"{type_} ({_misfit(inner, enumerate(value))})") from None
+        except MLCRefusal:
+            raise _refused(inner, enumerate(value)) from None
 
     return convert
 
@@ -185,6 +198,8 @@ def _dictionary(inner: Converter, type_: str) -> Converter:
             return {key: inner(item) for key, item in value.items()}
         except TypeError:
             raise TypeError(f"{type_} ({_misfit(inner, value.items())})") from None
+        except MLCRefusal:
+            raise _refused(inner, value.items()) from None
 
     return convert
 

@@ -13,6 +13,7 @@ from mlc_torch import (
     MLCArithmeticLayer,
     MLCArithmeticOperation,
     MLCDataType,
+    MLCDevice,
     MLCExecutionOptions,
     MLCGraph,
     MLCInferenceGraph,
@@ -21,6 +22,7 @@ from mlc_torch import (
     MLCLSTMDescriptor,
     MLCLSTMLayer,
     MLCReductionType,
+    MLCTensor,
     MLCTensorData,
     MLCTensorParameter,
     MLCTrainingGraph,
@@ -404,6 +406,66 @@ def test_too_little_data_is_told_in_bytes_and_elements():
     ):
         assert not program.training.execute(inputsData={"x": short}, **given)
         assert says in str(last_refusal())
+
+
+def lstm_with_states() -> tuple[MLCInferenceGraph, dict[str, MLCTensor]]:
+    """Two layers over four sequences: states are [layers, directions, batch, hidden], and count layers first."""
+    hidden, graph = 3, MLCGraph()
+    tensors = {"x": MLCTensor(shape=[4, 1, 3]), "h": MLCTensor(shape=[2, 1, 4, 3]), "c": MLCTensor(shape=[2, 1, 4, 3])}
+    weights = [MLCTensor.from_numpy(np.ones((hidden, hidden), np.float32)) for _ in range(16)]
+    biases = [MLCTensor.from_numpy(np.ones(hidden, np.float32)) for _ in range(8)]
+    layer = MLCLSTMLayer(
+        descriptor=MLCLSTMDescriptor(inputSize=3, hiddenSize=hidden, layerCount=2),
+        inputWeights=weights[:8],
+        hiddenWeights=weights[8:],
+        biases=biases,
+    )
+    graph.node(layer, sources=list(tensors.values()))
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    inference.addInputs(tensors)
+    assert inference.compile(options=[], device=MLCDevice.cpu())
+    return inference, tensors
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_states_for_fewer_samples_are_told_to_come_whole(size):
+    """No batchSize would do: half of the states' bytes is one of two layers, and no number of samples."""
+    inference, tensors = lstm_with_states()
+    short, x = np.zeros((2, 1, 2, 3), np.float32), np.zeros((4, 1, 3), np.float32)
+    given = {
+        "x": x,
+        "h": MLCTensorData(bytesNoCopy=short, length=short.nbytes),
+        "c": np.zeros((2, 1, 4, 3), np.float32),
+    }
+    assert not inference.execute(inputsData=given, batchSize=size)
+    says = (
+        "data for 'h' holds 48 bytes (12 elements), shape [2, 1, 4, 3] needs 96 (24 elements); its first dimension counts no "
+        "samples, so it is given whole, whatever the size of the batch"
+    )
+    assert last_refusal().reason == says
+    assert not inference.bindAndWriteData(
+        given, forInputs=tensors, to=MLCDevice.cpu(), batchSize=size, synchronous=True
+    )
+    assert last_refusal().reason == says
+    few = x[:3]
+    assert not inference.bindAndWriteData({"x": few}, forInputs=tensors, to=MLCDevice.cpu(), synchronous=True)
+    assert "for a smaller batch give batchSize=3" in last_refusal().reason
+    assert inference.execute(inputsData=given | {"h": given["c"]}, batchSize=size)
+
+
+def test_of_several_arrays_the_one_that_is_not_contiguous_is_named():
+    inference, tensors = lstm_with_states()
+    turned = np.zeros((3, 1, 4), np.float32).T
+    given = {"h": np.zeros((2, 1, 4, 3), np.float32), "x": turned}
+    for answer in (
+        inference.execute(inputsData=given, batchSize=4),
+        inference.bindAndWriteData(given, forInputs=tensors, to=MLCDevice.cpu(), synchronous=True),
+    ):
+        assert not answer
+        assert last_refusal().reason.startswith("entry 'x': the buffer is an array that is not contiguous; pass")
+    masked = np.ma.masked_equal(np.zeros((4, 3), np.float32), 1)
+    assert not tensors["x"].bindOptimizerData([np.zeros((4, 1, 3), np.float32), masked], deviceData=None)
+    assert last_refusal().reason.startswith("entry 1: the buffer is a masked array")
 
 
 def test_raw_bytes_have_no_shape():
