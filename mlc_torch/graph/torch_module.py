@@ -8,7 +8,8 @@ from mlc_torch.engine.as_module import Call, SharedGraphModule, as_module, attri
 from mlc_torch.layers import MLCSplitLayer
 from mlc_torch.nodes.feeds import batch_axes, counted_axis, declared_batch
 from mlc_torch.nodes.node import Node, producers, unique_layers
-from mlc_torch.refusals import refuse
+from mlc_torch.nodes.samples import sample_axes
+from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.tensor import TensorState
 
@@ -31,7 +32,7 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             "the graph has no loss; make a training graph with a loss layer, or add one with node(with:sources:lossLabels:)"
         )
     inputs = _inputs(graph, nodes, loss)
-    axes, batch = batch_axes(nodes), declared_batch(dict(inputs), {}, nodes)
+    axes = _open_axes(inputs, nodes)
     return as_module(
         [
             Call(
@@ -45,12 +46,23 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             )
             for n in nodes
         ],
-        [(name, cell, counted_axis(cell, axes, batch)) for name, cell in inputs],
+        [(name, cell, axes[id(cell)]) for name, cell in inputs],
         _outputs(graph, nodes, names, loss),
         graph.trained_tensors,
         graph.stopped,
         graph.title,
     )
+
+
+def _open_axes(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node]) -> dict[int, int | None]:
+    """The dimension of each input that counts samples, also of one that a call of the graph is given whole: an initial state."""
+    axes, batch = batch_axes(nodes), declared_batch(dict(inputs), {}, nodes)
+    counted = {id(cell): counted_axis(cell, axes, batch) for _, cell in inputs}
+    try:
+        found = sample_axes(nodes, counted)
+    except MLCRefusal:  # a layer looks at several samples, and nothing more is known than what a call cuts
+        return counted
+    return {id(cell): counted_axis(cell, found, batch) for _, cell in inputs}
 
 
 def _inputs(graph: GraphFacts, nodes: Sequence[Node], loss: bool) -> list[tuple[str, TensorState]]:

@@ -16,7 +16,7 @@ from mlc_torch.extras import install
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.graphs import expect_graph
 from mlc_torch.interop.names import spelled, unused
-from mlc_torch.refusals import log
+from mlc_torch.refusals import in_one_line, log
 from mlc_torch.spelling.own import as_path, as_switch
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ _SOME = 2
 def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.export.ExportedProgram:
     """The graph in inference mode, without its loss layers, as a program of ``torch.export`` over the same weights.
 
-    With ``dynamic_batch`` it takes any number of samples, where the layers allow it.
+    With ``dynamic_batch`` it takes any number of samples, where the layers allow it; a warning says where they do not.
     """
     expect_graph(graph, "export_program")
     as_switch("export_program", "dynamic_batch", dynamic_batch)
@@ -118,8 +118,19 @@ def _exported(module: SharedGraphModule, dynamic_batch: bool) -> tuple[torch.exp
         try:
             return _program(module, free), free
         except Exception as error:  # noqa: BLE001 - torch has many ways to say that a size is not free
-            log.info("the batch size is fixed in the exported program: %s", str(error).strip().splitlines()[0])
+            _warn_of_fixed(module, error)
     return _program(module, {}), {}
+
+
+def _warn_of_fixed(module: SharedGraphModule, why: Exception) -> None:
+    """Say that the program takes one batch size only, which a caller would find out from a refusal of torch's."""
+    sizes = {i.shape[i.batch_axis] for i in module.inputs.values() if i.batch_axis is not None}
+    log.warning(
+        "the exported program takes batches of %s samples only, since torch.export cannot leave their number open in this graph "
+        "(%s); for other batches declare tensors of that size and export again; with dynamic_batch=False this is not said",
+        " or ".join(map(str, sorted(sizes))),
+        in_one_line(why),
+    )
 
 
 def _program(module: SharedGraphModule, free: Free) -> torch.export.ExportedProgram:

@@ -26,6 +26,11 @@ calls, takes longer than two more. Neoverse-N1, one thread, joined and apart, mi
 """
 
 
+def _are_few(rows: int | torch.SymInt) -> bool:
+    """Whether there are few rows. An export leaves their number open, and asking for it would fix it: three products, then."""
+    return isinstance(rows, torch.SymInt) or rows <= _FEW_ROWS
+
+
 class MultiheadAttention(nn.Module):
     """(query, key, value), each [batch, length, width], and up to two masks to [batch, query length, model].
 
@@ -69,7 +74,7 @@ class MultiheadAttention(nn.Module):
         if query is not key or key is not value:
             return [F.linear(*given) for given in zip((query, key, value), weights, biases, strict=True)]
         batch, length, _ = query.shape
-        if query.is_cpu and not torch.is_grad_enabled() and batch * length <= _FEW_ROWS:
+        if query.is_cpu and not torch.is_grad_enabled() and _are_few(batch * length):
             rows = query.flatten(0, 1)
             return [F.linear(rows, *own).view(batch, length, -1) for own in zip(weights, biases, strict=True)]
         bias = torch.cat([b for b in biases if b is not None]) if self.query_bias is not None else None

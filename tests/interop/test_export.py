@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import onnxruntime
@@ -48,12 +49,126 @@ def test_a_program_for_any_batch(declared):
     assert "dense.weights" in program.state_dict
 
 
-def test_a_batch_that_cannot_be_open_is_fixed():
+def attention_network(declared: int) -> tuple[mlc.MLCGraph, dict[str, mlc.MLCTensor], Callable[..., torch.Tensor]]:
+    """Self-attention with a mask of keys, and the same by torch's functions alone."""
+    width, heads, length = 6, 2, 5
+    w, b = ([numbers(*s, seed=i) for i in range(4)] for s in ((width, width), (width,)))
+    graph, inputs = mlc.MLCGraph(), {"x": empty(declared, length, width)}
+    inputs["mask"] = empty(declared, length, type=mlc.MLCDataType.boolean)
+    layer = mlc.MLCMultiheadAttentionLayer(
+        descriptor=mlc.MLCMultiheadAttentionDescriptor(modelDimension=width, headCount=heads),
+        weights=[holding(a) for a in w],
+        biases=[holding(a) for a in b],
+        attentionBiases=None,
+    )
+    x, mask = inputs.values()
+    assert graph.node(layer, sources=[x, x, x, mask]) is not None
+
+    def by_hand(x, mask):
+        q, k, v = (
+            (x @ torch.from_numpy(w[i]).T + torch.from_numpy(b[i])).unflatten(2, (heads, -1)).transpose(1, 2)
+            for i in range(3)
+        )
+        scores = (q @ k.transpose(2, 3) / (width / heads) ** 0.5).masked_fill(mask[:, None, None, :], -torch.inf)
+        joined = (torch.softmax(scores, 3) @ v).transpose(1, 2).flatten(2)
+        return joined @ torch.from_numpy(w[3]).T + torch.from_numpy(b[3])
+
+    return graph, inputs, by_hand
+
+
+def lstm_network(
+    declared: int, batch_first: bool = True
+) -> tuple[mlc.MLCGraph, dict[str, mlc.MLCTensor], Callable[..., torch.Tensor]]:
+    """Two layers in both directions with initial states as inputs, and torch's own LSTM of the same weights."""
+    hidden, time, features = 3, 4, 2
+    twin = torch.nn.LSTM(features, hidden, 2, batch_first=batch_first, bidirectional=True)
+    kinds: dict[str, list[mlc.MLCTensor]] = {"weight_ih": [], "weight_hh": [], "bias_ih": []}
+    with torch.no_grad():
+        for name, held in twin.named_parameters():
+            held.copy_(torch.from_numpy(numbers(*held.shape, seed=len(name))) * ("bias_hh" not in name))
+    for end in ("l0", "l1", "l0_reverse", "l1_reverse"):
+        for kind, gates in kinds.items():
+            gates += [holding(gate.numpy()) for gate in getattr(twin, f"{kind}_{end}").detach().chunk(4)]
+    descriptor = mlc.MLCLSTMDescriptor(
+        inputSize=features,
+        hiddenSize=hidden,
+        layerCount=2,
+        usesBiases=True,
+        batchFirst=batch_first,
+        isBidirectional=True,
+        returnsSequences=True,
+        dropout=0,
+    )
+    layer = mlc.MLCLSTMLayer(
+        descriptor=descriptor,
+        inputWeights=kinds["weight_ih"],
+        hiddenWeights=kinds["weight_hh"],
+        biases=kinds["bias_ih"],
+    )
+    inputs = {"x": empty(*((declared, time) if batch_first else (time, declared)), features)}
+    inputs |= {name: empty(2, 2, declared, hidden) for name in ("h", "c")}
+    graph = mlc.MLCGraph()
+    assert graph.node(layer, sources=list(inputs.values())) is not None
+
+    def by_torch(x, h, c):
+        return twin(x, (h.flatten(0, 1), c.flatten(0, 1)))[0]
+
+    return graph, inputs, by_torch
+
+
+def warnings_of_ours(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == "mlc_torch" and r.levelname == "WARNING"]
+
+
+NETWORKS = {
+    "attention": (attention_network, (0, 0)),
+    "lstm with states": (lstm_network, (0, 2, 2)),
+    "lstm with states, time first": (lambda declared: lstm_network(declared, False), (1, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("declared", [1, 4])
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_attention_and_states_leave_the_batch_open(kind, declared, tmp_path, caplog):
+    make, axes = NETWORKS[kind]
+    graph, inputs, twin = make(declared)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs(inputs)
+    program = export_program(inference).module()
+    session = None
+    if declared > 1:  # writing a file takes seconds
+        session = onnxruntime.InferenceSession(export_onnx(inference, tmp_path / "open.onnx"))
+    assert not warnings_of_ours(caplog)
+    for batch in (1, 3, declared, 60):  # 60 samples of five are more rows than attention takes for few
+        given = {}
+        for (name, tensor), axis in zip(inputs.items(), axes, strict=True):
+            shape = list(tensor.descriptor.shape)
+            shape[axis] = batch
+            value = numbers(*shape, seed=batch)
+            given[name] = value > 0.5 if name == "mask" else value
+        if "mask" in given:
+            given["mask"][:, 0] = False  # one key at least is open
+        tensors = [torch.from_numpy(value) for value in given.values()]
+        with torch.no_grad():
+            want = twin(*tensors)
+        torch.testing.assert_close(program(*tensors), want)
+        if session is not None:
+            np.testing.assert_allclose(session.run(None, given)[0], want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_that_cannot_be_open_is_fixed(tmp_path, caplog):
     """Transposing batch and channels before a dense layer ties the batch size to the weights."""
     graph, x = mlc.MLCGraph(), empty(5, 3)
     turned = graph.transpose(dimensions=[1, 0], source=x)
     graph.node(dense(5, 2, "dense", 0), source=turned)
     program, module = export_program(graph), graph.to_module()
+    (said,) = warnings_of_ours(caplog)
+    assert said.startswith("the exported program takes batches of 5 samples only, since torch.export cannot")
+    assert "for other batches declare tensors of that size and export again" in said
+    export_onnx(graph, tmp_path / "fixed.onnx")
+    assert len(warnings_of_ours(caplog)) == 2  # once for each export
+    export_program(graph, dynamic_batch=False)
+    assert len(warnings_of_ours(caplog)) == 2
     given = torch.from_numpy(numbers(5, 3))
     torch.testing.assert_close(program.module()(given), module(given))
     fixed = export_program(convolution_network(4), dynamic_batch=False)
