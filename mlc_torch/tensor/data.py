@@ -103,6 +103,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
             made = cls._over(to_buffer(value))
         except TypeError:
             out = "; np.array(numbers, np.float32) makes one of a list" if isinstance(value, (list, tuple)) else ""
+            out = "; matrix.toarray() makes one of a sparse matrix" if hasattr(value, "toarray") else out
             raise TypeError(f"MLCTensorData, a NumPy array or a torch tensor{out}") from None
         made.__dict__["_shape"] = getattr(value, "shape", None)
         return made

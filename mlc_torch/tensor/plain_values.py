@@ -16,7 +16,9 @@ def why_not_plain(values: Any) -> str:
             "if they are meant"
         )
     if not isinstance(values, torch.Tensor):
-        return ""
+        # As SciPy's are, whose package need not be there.
+        is_sparse = hasattr(values, "toarray")
+        return f"is a sparse matrix ({type(values).__name__}); pass matrix.toarray()" if is_sparse else ""
     if values.is_nested:  # asked first: such a tensor has no shape
         return (
             "is a nested torch tensor, whose parts are of several shapes; pass torch.nested.to_padded_tensor(tensor, 0)"

@@ -464,6 +464,11 @@ def test_integer_inputs_keep_their_type():
             given[1, 2] = wrong
             with pytest.raises(ValueError, match=says):
                 training.step(wrap(given), np.zeros((4, 3, 2)))
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(ValueError, match=r"is a sparse matrix \(csr_matrix\); pass matrix.toarray\(\)"):
+        training.step(sparse.csr_matrix(indices), np.zeros((4, 3, 2)))
+    with pytest.raises(TypeError, match=r"matrix.toarray\(\) makes one of a sparse matrix"):
+        training.bindAndWriteData({"x": sparse.csr_matrix(indices)}, forInputs={"x": x}, to=cpu(), synchronous=True)
     with pytest.raises(TypeError, match="got one of Python objects"):
         training.step(indices, np.full((4, 3, 2), None))
     assert training.step(indices.astype(float), np.zeros((4, 3, 2))) == pytest.approx(want, rel=1e-4)
