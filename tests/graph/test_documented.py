@@ -6,20 +6,42 @@ import asyncio
 import gc
 
 import numpy as np
+import pytest
+import torch
 
 from mlc_torch import (
+    MLCActivationLayer,
+    MLCAdamOptimizer,
+    MLCBatchNormalizationLayer,
     MLCDataType,
+    MLCFullyConnectedLayer,
     MLCGraph,
     MLCInferenceGraph,
+    MLCLossLayer,
     MLCLSTMDescriptor,
     MLCLSTMLayer,
+    MLCReductionType,
     MLCTensor,
     MLCTrainingGraph,
     last_refusal,
 )
 from mlc_torch import MLCExecutionOptions as Run
 from tests.graph.optimizer_bench import KINDS, Bench, descriptor
-from tests.graph.programs import array, close, cpu, data, dense, loss, on, placeholder, regression, sgd, tensor, values
+from tests.graph.programs import (
+    array,
+    close,
+    cpu,
+    data,
+    dense,
+    hyper,
+    loss,
+    on,
+    placeholder,
+    regression,
+    sgd,
+    tensor,
+    values,
+)
 from tests.graph.reference_optimizers import Settings
 
 
@@ -53,6 +75,76 @@ def test_a_node_whose_update_is_disabled_keeps_its_weights():
     assert training.execute(inputsData=given[0], lossLabelsData=given[1], lossLabelWeightsData=None, batchSize=4)
     np.testing.assert_array_equal(array(first.weights), before[0])
     assert not np.array_equal(array(second.weights), before[1])
+
+
+@pytest.mark.parametrize("way", ["disableUpdate", "isUpdatable"])
+def test_a_frozen_batch_normalization_moves_its_running_statistics(way):
+    graph, x, t = MLCGraph(), placeholder(4, 3, 1, 1), placeholder(4, 3, 1, 1)
+    start = {"mean": 0, "variance": 1, "beta": 0.5, "gamma": 2}
+    held = {name: tensor(np.full(3, value, np.float32), [1, 3, 1, 1]) for name, value in start.items()}
+    norm = MLCBatchNormalizationLayer(featureChannelCount=3, **held, varianceEpsilon=1e-3, momentum=0.75)
+    assert graph.node(norm, sources=[x], disableUpdate=way == "disableUpdate") is not None
+    if way == "isUpdatable":
+        norm.betaParameter.isUpdatable = norm.gammaParameter.isUpdatable = False
+    after = MLCFullyConnectedLayer(
+        weights=tensor(values(9), [1, 9, 1, 1]), biases=None, descriptor=dense(3, 3).descriptor
+    )
+    graph.node(after, source=graph.resultTensors(for_=norm)[0])
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    given = values(4, 3, 1, 1, seed=2)
+    training.step(given, values(4, 3, 1, 1, seed=1))
+    close(array(held["mean"]).ravel(), 0.25 * given.mean((0, 2, 3)))
+    close(array(held["variance"]).ravel(), 0.75 + 0.25 * given.var((0, 2, 3)))
+    assert (array(held["beta"]) == 0.5).all() and (array(held["gamma"]) == 2).all()
+
+
+def test_adams_time_step_is_one_for_all_parameters():
+    """A layer's first step after 20 updates of another: lr · √(1−β₂²¹)/(1−β₁²¹) · (1−β₁)/√(1−β₂) where torch's is lr."""
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3)
+    first, second = dense(6, 5), dense(5, 3)
+    graph.node(second, source=graph.node(first, source=x))
+    first.weightsParameter.isUpdatable = False
+    adam = MLCAdamOptimizer(descriptor=hyper(0.01))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=adam)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    given = values(4, 6), values(4, 3, seed=1) + 3
+    for _ in range(20):
+        training.step(*given)
+    before = array(first.weights)
+    first.weightsParameter.isUpdatable = True
+    training.step(*given)
+    want = 0.01 * np.sqrt(1 - 0.999**21) / (1 - 0.9**21) * 0.1 / np.sqrt(0.001)
+    assert want == pytest.approx(0.00512, rel=1e-3) and adam.timeStep == 22
+    np.testing.assert_allclose(np.abs(array(first.weights) - before), want, rtol=1e-2)
+
+
+@pytest.mark.parametrize(("weight", "above", "below"), [(1, 1e-7, 1e-4), (1e-2, 1e-4, 1e-2), (1e-4, 1e-2, 1)])
+def test_adams_epsilon_differs_from_torchs_the_more_the_smaller_the_gradients(weight, above, below):
+    rng = np.random.default_rng(0)
+    made = [rng.normal(0, 0.3, s).astype(np.float32) for s in ((32, 10), (1, 32))]
+    graph, x, t = MLCGraph(), placeholder(16, 10), placeholder(16, 1)
+    layers = []
+    for w in made:
+        layer = dense(w.shape[1], w.shape[0], bias=False)
+        layer = MLCFullyConnectedLayer(weights=tensor(w, [1, w.size, 1, 1]), biases=None, descriptor=layer.descriptor)
+        layers.append(layer)
+    graph.node(layers[1], source=graph.node(MLCActivationLayer.relu, source=graph.node(layers[0], source=x)))
+    error = MLCLossLayer.meanSquaredError(reductionType=MLCReductionType.mean, weight=weight)
+    training = MLCTrainingGraph(
+        graphObjects=[graph], lossLayer=error, optimizer=MLCAdamOptimizer(descriptor=hyper(0.01))
+    )
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    twins = [torch.tensor(w, requires_grad=True) for w in made]
+    adam = torch.optim.Adam(twins, lr=0.01)
+    for _ in range(40):
+        given, wanted = rng.normal(size=(16, 10)).astype(np.float32), rng.normal(size=(16, 1)).astype(np.float32)
+        training.step(given, wanted)
+        result = torch.relu(torch.from_numpy(given) @ twins[0].T) @ twins[1].T
+        adam.zero_grad()
+        (weight * ((result - torch.from_numpy(wanted)) ** 2).mean()).backward()
+        adam.step()
+    assert above < np.abs(array(layers[0].weights).ravel() - twins[0].detach().numpy().ravel()).max() < below
 
 
 def test_the_handler_has_run_when_a_synchronous_call_returns(torch_device):
