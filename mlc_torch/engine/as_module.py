@@ -105,12 +105,13 @@ class Call:
 def as_module(
     calls: Sequence[Call],
     inputs: Sequence[tuple[str, TensorState, int | None]],
-    outputs: Sequence[tuple[str, TensorState]],
+    outputs: Sequence[tuple[str, Sequence[TensorState]]],
     trained: Iterable[TensorState] = (),
     stopped: Iterable[int] = (),
     name: str = "GraphModule",
 ) -> SharedGraphModule:
-    """A module whose ``forward`` takes ``inputs``, makes the calls in order, and returns ``outputs``.
+    """A module whose ``forward`` takes ``inputs``, makes the calls in order, and returns ``outputs``: a tensor, or the sum of
+    all elements of several.
 
     What the calls read and nobody fills is a buffer, or a parameter where it is among ``trained``. Behind the cells
     ``stopped`` (by identity) no gradient flows.
@@ -148,12 +149,22 @@ def as_module(
             continue
         for number, cell in enumerate(call.fills):
             nodes[id(cell)] = graph.call_function(operator.getitem, (made, number))
-    results = {label: nodes[id(cell)] for label, cell in outputs}
+    results = {label: _total(graph, [(nodes[id(c)], c) for c in cells]) for label, cells in outputs}
     graph.output(results if len(results) > 1 else next(iter(results.values())))
     module = SharedGraphModule(root, graph, class_name=name)
     module.shares_memory = True
     module.meta = {"inputs": described, "outputs": list(results)}
     return module
+
+
+def _total(graph: fx.Graph, parts: Sequence[tuple[fx.Node, TensorState]]) -> fx.Node:
+    """One tensor as it is; of several the sum of all elements, in the shape of a loss, [1]."""
+    if len(parts) == 1:
+        return parts[0][0]
+    sums = [
+        n if c.shape == (1,) else graph.call_method("reshape", (graph.call_method("sum", (n,)), 1)) for n, c in parts
+    ]
+    return functools.reduce(lambda a, b: graph.call_function(operator.add, (a, b)), sums)
 
 
 def _hold(root: nn.Module, name: str, cell: TensorState, trained: bool) -> None:

@@ -83,13 +83,16 @@ def _inputs(graph: GraphFacts, nodes: Sequence[Node], loss: bool) -> list[tuple[
 
 def _outputs(
     graph: GraphFacts, nodes: Sequence[Node], names: dict[int, str], loss: bool
-) -> list[tuple[str, TensorState]]:
-    """Declared outputs and, where asked for, the loss; else what a completion handler gets, by the name of its layer."""
+) -> list[tuple[str, Sequence[TensorState]]]:
+    """Declared outputs and, where asked for, the sum of all losses that are not among them; else what a completion handler
+    gets. It has the name of its layer, a sum that of the last one."""
     made_by = producers(nodes)
-    declared = {name: cell for name, cell in graph.of_kind("output") if id(cell) in made_by}
-    losses = [n.results[0] for n in nodes if loss and graph.is_loss(n.layer)]
-    last = losses[-1] if losses else graph.result_of(nodes)
-    if not declared or (loss and not any(cell is last for cell in declared.values())):
-        name = names[id(made_by[id(last)].layer)]
-        declared[f"{name}_loss" if name in declared else name] = last
+    declared = {name: [cell] for name, cell in graph.of_kind("output") if id(cell) in made_by}
+    known = {id(cell) for cells in declared.values() for cell in cells}
+    more = [n.results[0] for n in nodes if loss and graph.is_loss(n.layer) and id(n.results[0]) not in known]
+    if not more and not declared:
+        more = [graph.result_of(nodes)]
+    if more:
+        name = names[id(made_by[id(more[-1])].layer)]
+        declared[f"{name}_loss" if name in declared else name] = more
     return list(declared.items())

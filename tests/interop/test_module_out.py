@@ -159,6 +159,70 @@ def test_with_the_loss_beside_declared_outputs():
         torch.testing.assert_close(found["scores"], scores(torch.from_numpy(image)))
 
 
+def several_losses(*reductions, own=False):
+    """A dense layer under squared errors of these reductions, each with labels of its own; the last may be the graph's own."""
+    graph, x, labels = mlc.MLCGraph(), empty(4, 3), [empty(4, 2) for _ in reductions]
+    losses = [mlc.MLCLossLayer.meanSquaredError(reductionType=r, weight=n + 1) for n, r in enumerate(reductions)]
+    y = graph.node(dense(3, 2, "dense", 0), source=x)
+    pairs = list(zip(losses, labels, strict=True))[: -1 if own else None]
+    results = [graph.node(layer, sources=[y], lossLabels=[label]) for layer, label in pairs]
+    training = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=losses[-1] if own else None, optimizer=None)
+    named = {f"t{n}": label for n, label in enumerate(labels)}
+    assert training.addInputs({"x": x}, lossLabels=named)
+    return training, (x, *labels), (y, *results)
+
+
+NONE, SUM, MEAN = mlc.MLCReductionType.none, mlc.MLCReductionType.sum, mlc.MLCReductionType.mean
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["nodes", "an own loss"])
+@pytest.mark.parametrize(
+    "reductions", [(MEAN, MEAN), (SUM, MEAN), (MEAN, NONE), (NONE, NONE), (NONE, SUM, MEAN)], ids=str
+)
+def test_of_several_losses_the_module_gives_the_sum_that_the_graph_differentiates(reductions, own):
+    training, (x, *labels), _ = several_losses(*reductions, own=own)
+    module = training.to_module(loss=True)
+    given = [numbers(4, 3), *(numbers(4, 2) + n for n, _ in enumerate(labels))]
+    found = module(*map(torch.from_numpy, given))
+    found.backward()
+    weights, biases = (
+        module.get_parameter(f"dense.{n}").detach().double().requires_grad_() for n in ("weights", "biases")
+    )
+    y = torch.from_numpy(given[0]).double() @ weights.view(2, 3).T + biases.view(-1)
+    want = torch.zeros((), dtype=torch.float64)
+    for number, (reduction, label) in enumerate(zip(reductions, given[1:], strict=True)):
+        each = (number + 1) * (y - torch.from_numpy(label).double()) ** 2
+        want = want + (each.mean() if reduction is MEAN else each.sum())
+    want.backward()
+    assert found.shape == (1,)
+    np.testing.assert_allclose(found.item(), want.item(), rtol=1e-5)
+    np.testing.assert_allclose(module.dense.weights.grad.numpy(), weights.grad.numpy(), rtol=1e-4)
+    assert training.compile(options=[], device=mlc.MLCDevice.cpu())
+    fed = dict(zip(("x", *(f"t{n}" for n, _ in enumerate(labels))), given, strict=True))
+    tensors = dict(zip(fed, (x, *labels), strict=True))
+    assert training.bindAndWriteData(fed, forInputs=tensors, to=mlc.MLCDevice.cpu(), synchronous=True)
+    assert training.executeForward(batchSize=4) and training.executeGradient(batchSize=4)
+    layer = training.layers[0]
+    gradient = np.frombuffer(training.gradientData(forParameter=layer.weights, layer=layer), np.float32)
+    np.testing.assert_allclose(gradient, weights.grad.numpy().ravel(), rtol=1e-4)
+
+
+def test_losses_among_the_declared_outputs_keep_their_names_and_the_rest_is_one_sum():
+    training, _, (y, first, second) = several_losses(MEAN, SUM, MEAN, own=True)
+    given = [torch.from_numpy(a) for a in (numbers(4, 3), *(numbers(4, 2) + n for n in range(3)))]
+    predicted = training.to_module()(given[0])
+    each = [(n + 1) * (predicted - t) ** 2 for n, t in enumerate(given[1:])]
+    want = [each[0].mean().item(), each[1].sum().item(), each[2].mean().item()]
+    assert training.addOutputs({"y": y, "second": second})
+    found = training.to_module(loss=True)(*given)
+    (other,) = found.keys() - {"y", "second"}
+    np.testing.assert_allclose([found["second"].item(), found[other].item()], [want[1], want[0] + want[2]], rtol=1e-5)
+    assert training.addOutputs({"first": first})
+    found = training.to_module(loss=True)(*given)
+    (other,) = found.keys() - {"y", "first", "second"}
+    np.testing.assert_allclose([found[n].item() for n in ("first", "second", other)], want, rtol=1e-5)
+
+
 def test_a_loss_that_is_not_there_is_refused():
     graph = mlc.MLCGraph()
     graph.node(dense(3, 2, "dense", 0), source=empty(4, 3))
