@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from mlc_torch.engine.mode import Phase
 from mlc_torch.engine.plan import Hook
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
@@ -107,6 +108,8 @@ class Runs:
     """The session of the last forward pass of a training graph."""
     active: Session | None = None
     """The session of the last phase that was begun."""
+    overtaken: Phase | None = None
+    """How far the last pass of a training graph had come when an inference took its place; ``None`` where none has."""
     samples: int | None = None
     """How many samples the declared inputs hold; ``None`` until somebody asks."""
     forced_options: int = 0
@@ -135,6 +138,13 @@ class Runs:
     """Those of inferences that took the road."""
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
+
+    def overtake(self) -> None:
+        """An inference begins: what the last pass left for the phases behind it is gone."""
+        if self.last is None:
+            self.overtaken = None
+        elif self.last.phase is not Phase.idle:
+            self.overtaken = self.last.phase
 
     def forget(self) -> None:
         """The graph has changed: the next run makes a new plan."""

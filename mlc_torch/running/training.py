@@ -31,6 +31,11 @@ _FORWARD = Phase.forward
 _INFER, _TRAIN, _BARE = Mode.infer, Mode.train, Mode.train_without_gradient
 _WHOLE, _PREDICT = Variant.whole, Variant.predict
 
+_OVERTAKEN = (
+    "an inference through this training graph (evaluate, or forwardForInference) has run since, and took its place; infer before "
+    "or after a whole step, or with an inference graph over the same layers, which leaves a step alone"
+)
+
 Outcome = tuple[TensorState | None, Targets]
 
 
@@ -63,6 +68,10 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         data = NO_DATA if bits & SKIPS_WRITING else request.data
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
+        if mode is _INFER:
+            runs.overtake()
+        else:
+            runs.overtaken = None
         if mode is _BARE and self._optimizer is not None:
             warn_untrained(runs.warned, [], learns=False)
         number = next(_forward_numbers)
@@ -108,7 +117,10 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
     )
     @packs_request(travel)
     def _forward(self, request: Request) -> Outcome:
-        """The forward pass over the data that ``bindAndWriteData`` bound."""
+        """The forward pass over the data that ``bindAndWriteData`` bound.
+
+        A later pass of this graph takes its place, one for inference too, by ``evaluate`` or with ``forwardForInference``.
+        """
         runs = self._runs
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
@@ -125,6 +137,10 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
                 # The gradient phase reads it again, and by then the caller may have put other numbers there.
                 feeds[number] = feeds[number].clone()
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
+        if mode is _INFER:
+            runs.overtake()
+        else:
+            runs.overtaken = None
         session.separate, session.samples, session.forward_number = True, batch, next(_forward_numbers)
         session.forward(feeds, mode, full == batch, bool(bits & BY_LAYER))
         return self._ran(session), targets
@@ -148,7 +164,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
     )
     @packs_request(travel)
     def _gradient(self, request: Request) -> Outcome:
-        """The gradients of what ``executeForward`` computed."""
+        """The gradients of what ``executeForward`` computed; refused where an inference of this graph came between."""
         runs, (_, _, _, wanted, _, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if wanted == full else self._batch(wanted, full)
@@ -173,6 +189,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             refuse("nothing to differentiate: the graph has no loss and no user gradient")
         if session is not None and session.phase.has_gradients:
             refuse("the gradient of this forward pass was computed already; call executeForward again")
+        if session is not None and self._runs.overtaken is _FORWARD:
+            refuse(f"the forward pass is gone: {_OVERTAKEN}; call executeForward again")
         refuse("no forward pass to differentiate; call executeForward first")
 
     @declare(f"async executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) -> TimeInterval")
@@ -184,10 +202,10 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
     @declare(f"executeOptimizerUpdate({OPTIONS}, {HANDLER}", "executeOptimizerUpdateWithOptions:completionHandler:")
     @packs_request(travel)
     def _update(self, request: Request) -> Outcome:
-        """Apply the optimizer to the gradients of the last ``executeGradient``."""
+        """Apply the optimizer to the gradients of the last ``executeGradient``; refused where an inference came between."""
         session = self._runs.last
         if session is None or not session.phase.has_gradients:
-            refuse("no gradient to apply; call executeForward and executeGradient first")
+            self._refuse_update(session)
         if self._optimizer is None:
             refuse("the graph has no optimizer; give one to compileOptimizer")
         if session.checked != changes.newest and not session.is_current():
@@ -200,6 +218,13 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         session.update()
         session.kept = None  # nothing can be asked of that pass any more: its inputs need not stay until the next one
         return None, ()
+
+    def _refuse_update(self, session: Session | None) -> NoReturn:
+        """What is missing before an update."""
+        overtaken = self._runs.overtaken
+        if session is not None and overtaken is not None and overtaken.has_gradients:
+            refuse(f"the gradient is gone: {_OVERTAKEN}; call executeForward and executeGradient again")
+        refuse("no gradient to apply; call executeForward and executeGradient first")
 
     @declare(f"async executeOptimizerUpdate({OPTIONS}) -> TimeInterval")
     @packs_request(awaited_time)

@@ -13,7 +13,7 @@ from mlc_torch import (
     MLCTrainingGraph,
     last_refusal,
 )
-from tests.graph.programs import array, cpu, data, loss, on, regression, sgd, values
+from tests.graph.programs import array, cpu, data, inferring, loss, on, regression, sgd, values
 
 Run = MLCExecutionOptions
 
@@ -68,6 +68,58 @@ def test_orders_that_make_no_sense_name_the_missing_step():
     assert not program.gradient() and "computed already; call executeForward again" in str(last_refusal())
     assert program.update() and not program.gradient()
     assert program.forward() and program.gradient() and program.update()
+
+
+INFERENCES = {
+    "evaluate": lambda p: p.training.evaluate([(p.given["x"], p.given["t"])]),
+    "execute": lambda p: p.execute(options=8),
+    "execute without labels": lambda p: p.training.execute(
+        inputsData=p.inputs_data(), lossLabelsData=None, lossLabelWeightsData=None, batchSize=0, options=8
+    ),
+    "executeForward": lambda p: p.forward(options=8),
+}
+
+
+@pytest.mark.parametrize("how", INFERENCES)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_phase_is_told_that_an_inference_took_its_pass(how, times):
+    program = regression()
+    assert program.compile() and program.bind()
+
+    def infer():
+        for _ in range(times):
+            assert INFERENCES[how](program)
+
+    infer()
+    assert not program.gradient() and "no forward pass to differentiate" in str(last_refusal())
+    assert not program.update() and "no gradient to apply" in str(last_refusal())
+    assert program.forward()
+    infer()
+    assert not program.gradient()
+    reason = last_refusal().reason
+    assert reason.startswith("the forward pass is gone: an inference through this training graph (evaluate, or forward")
+    assert "with an inference graph over the same layers" in reason and reason.endswith("call executeForward again")
+    assert not program.update() and "no gradient to apply" in str(last_refusal())  # there never was one
+    assert program.phases()
+    infer()
+    assert not program.update()
+    reason = last_refusal().reason
+    assert reason.startswith("the gradient is gone: an inference through this training graph")
+    assert not program.gradient() and "no forward pass to differentiate" in str(last_refusal())
+    assert program.compile()
+    infer()
+    assert not program.update() and "no gradient to apply" in str(last_refusal())
+    assert program.phases() and program.update()
+
+
+def test_an_inference_graph_over_the_same_layers_leaves_a_step_alone():
+    program, plain = regression(), regression()
+    assert program.compile() and plain.compile() and plain.phases() and plain.update()
+    inference = inferring(program.graph, program.inputs["x"])
+    given = {"inputsData": {"x": data(values(4, 6, seed=50))}, "batchSize": 0}
+    assert program.bind() and program.forward() and inference.execute(**given)
+    assert program.gradient() and inference.execute(**given) and program.update()
+    np.testing.assert_array_equal(array(program.layers[0].weights), array(plain.layers[0].weights))
 
 
 def test_an_update_after_a_new_forward_pass_waits_for_its_gradient():
