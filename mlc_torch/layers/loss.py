@@ -195,6 +195,16 @@ class MLCLossLayer(MLCLayer):
             shape = shape[:1]
         return [described(shape, predictions._dataType)]
 
+    @property
+    def _divides_by_samples(self) -> bool:
+        """Whether the loss of a batch is divided by what it holds; else the losses of several batches add up to that of all."""
+        return self._descriptor.reductionType is MLCReductionType.mean
+
+    @property
+    def _gives_one_loss(self) -> bool:
+        """Whether the result, added up, is the loss of a batch; else it is a loss for each sample or element."""
+        return self._descriptor.reductionType is not MLCReductionType.none
+
     def _check(self, sources):
         # The real framework wants data in the weights when it compiles (evidence.md E.4); without it all would be 0.
         if len(sources) == 2 and self._weights is not None:

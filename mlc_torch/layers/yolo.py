@@ -111,6 +111,9 @@ class MLCYOLOLossLayer(MLCLossLayer, inherits_initializers=False):
     """The YOLO loss of predictions and labels: one value for each sample, which add up to the batch's loss."""
 
     yoloLossDescriptor = prop("MLCYOLOLossDescriptor", "Anchor boxes and scales.")
+    _divides_by_samples = _gives_one_loss = (
+        True  # each value is a share of a loss that is divided by the batch's objects
+    )
 
     @declare("init(descriptor lossDescriptor: MLCYOLOLossDescriptor)", "layerWithDescriptor:")
     def _create(cls, lossDescriptor):

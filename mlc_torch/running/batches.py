@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from mlc_torch.nodes.feeds import counted_axis
+from mlc_torch.running.tally import LossTally
 from mlc_torch.spelling.arguments import describe
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.data import DATA_TYPES
@@ -115,11 +116,17 @@ class BatchReader:
     """Turns a batch into what ``execute`` takes. Made once for many batches, so that each takes little time."""
 
     def __init__(
-        self, declared: Sequence[tuple[str, Mapping[str, TensorState]]], full: int, axes: Mapping[int, int | None]
+        self,
+        declared: Sequence[tuple[str, Mapping[str, TensorState]]],
+        full: int,
+        axes: Mapping[int, int | None],
+        tally: LossTally,
     ) -> None:
         self.inputs, self.labels, self.weights = (Kind(word, cells) for word, cells in declared)
         self.full, self.axes, self.pair = full, axes, (self.inputs, self.labels)
         self.is_pair = None not in (self.inputs.shape, self.labels.shape)
+        self.tally = tally
+        """What the losses of a batch come to."""
 
     def __call__(self, batch: Any) -> Given:
         if type(batch) in (tuple, list) and len(batch) == 2:
@@ -183,13 +190,6 @@ def _spoken(batch: Any) -> str:
     if isinstance(batch, (np.ndarray, torch.Tensor)):
         return f"{type(batch).__name__} of shape {list(batch.shape)}"
     return type(batch).__name__
-
-
-def mean_of(loss: torch.Tensor, samples: int) -> float:
-    """A loss without reduction has a value for each sample or element: the mean of those of this batch."""
-    if loss.numel() == 1:
-        return loss.item()
-    return (loss[:samples] if samples and loss.dim() else loss).mean().item()
 
 
 def check_batches(name: str, given: Any, made: bool = False) -> None:

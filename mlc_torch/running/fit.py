@@ -2,55 +2,35 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
+
+import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import SMALLER_BATCH
-from mlc_torch.nodes.feeds import batch_axes
+from mlc_torch.nodes.feeds import batch_axes, counted_axis
 from mlc_torch.refusals import MLCRefusal, raising, strictness
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
-from mlc_torch.running.batches import BatchReader, check_batches, mean_of, once
+from mlc_torch.running.batches import BatchReader, check_batches, once
 from mlc_torch.running.batches import Values as Values
 from mlc_torch.running.fit_arguments import Callback as Callback
-from mlc_torch.running.fit_arguments import as_callbacks, check_numbers
+from mlc_torch.running.fit_arguments import as_callbacks, check_numbers, shows_usage
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
+from mlc_torch.running.tally import Amounts, LossTally
 from mlc_torch.running.untrained import warn_once
-from mlc_torch.spelling.closest import hint
 from mlc_torch.spelling.own import as_switch
 from mlc_torch.tensor import MLCTensor
 
-F = TypeVar("F", bound=Callable[..., Any])
+Batch = tuple[float, float, int]
+"""What counts of a batch's losses by its samples, what is added up, and how many samples it has."""
 _TRAIN, _INFER = Run.synchronous, Run.synchronous | Run.forwardForInference
 _SHOWN_EVERY = 0.1
 """Seconds between two changes of the loss beside a progress bar: writing it costs more than a small step."""
-
-
-def _shows_usage(example: str) -> Callable[[F], F]:
-    """Decorator: a call with arguments that do not exist raises a ``TypeError`` that shows how the method is called."""
-
-    def mark(function: F) -> F:
-        signature = inspect.signature(function)
-
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
-            try:
-                signature.bind(*args, **options)
-            except TypeError as error:
-                unknown = [name for name in options if name not in signature.parameters]
-                meant = hint(unknown[0], signature.parameters) if unknown else ""
-                raise TypeError(f"MLCTrainingGraph.{function.__name__}: {error}{meant}; call it as {example}") from None
-            return function(*args, **options)
-
-        return call  # type: ignore[return-value]
-
-    return mark
 
 
 class FittingGraph:
@@ -58,11 +38,14 @@ class FittingGraph:
 
     _declared: Any
     _runs: Any
+    _lock: Any
     _device: Any
     _compiled: Any
     _optimizer: Any
     _declared_batch: Callable[[], int]
     _planned_nodes: Callable[..., Any]
+    _is_loss: Callable[..., bool]
+    _look_at_result: Callable[..., None]
     bindAndWriteData: Callable[..., bool]
     execute: Callable[..., bool]
     executeForward: Callable[..., bool]
@@ -70,7 +53,7 @@ class FittingGraph:
     executeOptimizerUpdate: Callable[..., bool]
 
     def step(self, inputs: Values, labels: Values = None, weights: Values = None) -> float:
-        """Train on one batch and give its loss; a refusal is raised.
+        """Train on one batch and give its loss, of several losses their sum; a refusal is raised.
 
         Each of the three is an array or a torch tensor, a sequence of them in the order of ``addInputs``, or a dictionary
         by name. A batch may be smaller than the one that was declared.
@@ -78,23 +61,27 @@ class FittingGraph:
         if self._optimizer is None:
             self._warn_of_no_optimizer()
         batch = (inputs, labels) if weights is None else (inputs, labels, weights)
-        ((loss, _),) = self._losses((batch,), _TRAIN)
-        return loss
+        ((weighed, added, _),) = self._losses((batch,), _TRAIN)
+        return weighed + added
 
     def evaluate(self, batches: Batches) -> float:
-        """The mean loss over some batches, forward only and in inference mode; nothing is trained."""
-        check_batches("batches", batches)
-        return self._mean_loss(batches, "evaluate")
+        """The loss over some batches, forward only and in inference mode; nothing is trained.
 
-    def _mean_loss(self, batches: Batches, where: str) -> float:
-        total, samples = 0.0, 0
-        for loss, count in self._losses(once(batches), _INFER, where):
-            total, samples = total + loss * count, samples + count
+        It is that of one call over all their samples, however they are cut into batches: a mean counts by the samples of each
+        batch, a sum is added up, and several losses are added. A pass whose gradient or update is still to come is lost.
+        """
+        check_batches("batches", batches)
+        return self._loss_over(batches, "evaluate")
+
+    def _loss_over(self, batches: Batches, where: str) -> float:
+        total, sums, samples = 0.0, 0.0, 0
+        for weighed, added, count in self._losses(once(batches), _INFER, where):
+            total, sums, samples = total + weighed * count, sums + added, samples + count
         if not samples:
             raise ValueError(f"{where} has no batches")
-        return total / samples
+        return total / samples + sums
 
-    @_shows_usage("training.fit([(x1, y1), (x2, y2)], epochs=10)")
+    @shows_usage("training.fit([(x1, y1), (x2, y2)], epochs=10)")
     def fit(
         self,
         batches: Batches,
@@ -110,8 +97,9 @@ class FittingGraph:
     ) -> History:
         """Train for some epochs over ``batches``, a list, a ``DataLoader`` or any other iterable of (inputs, labels).
 
-        After each epoch the loss over ``validation`` is computed, where it is given, and each callback is called with the
-        ``Epoch``; one that returns true ends training. With ``patience`` training also ends when the watched loss has
+        The loss of an epoch is joined from its batches as ``evaluate`` does it. After each epoch the loss over
+        ``validation`` is computed, where it is given, and each callback is called with the ``Epoch``; one that returns true
+        ends training. With ``patience`` training also ends when the watched loss has
         not fallen by more than ``min_delta`` for that many epochs. With ``accumulate`` the optimizer updates once for so
         many batches, by the mean of their gradients over all samples. ``progress`` shows a bar (tqdm): true, false, or
         ``None`` for one where somebody is watching. ``tensorboard`` is a folder or a ``SummaryWriter``.
@@ -154,37 +142,38 @@ class FittingGraph:
     def _epoch(
         self,
         number: int,
-        trained: Iterable[tuple[float, int]],
+        trained: Iterable[Batch],
         validation: Batches | None,
         bar: Unseen,
         history: History,
         write: Writer | None,
     ) -> Epoch:
         losses, samples, shown = history.step_losses, 0, 0.0
-        first, total, shows = len(losses), 0.0, bar.shows
+        first, total, sums, shows = len(losses), 0.0, 0.0, bar.shows
         begun = perf_counter()
-        for loss, count in trained:
-            losses.append(loss)
-            total, samples = total + loss * count, samples + count
+        for weighed, added, count in trained:
+            losses.append(weighed + added)
+            total, sums, samples = total + weighed * count, sums + added, samples + count
             if shows and perf_counter() - shown > _SHOWN_EVERY:
-                bar.show(total / samples)
+                bar.show(total / samples + sums)
                 shown = perf_counter()
             if write is not None:
-                write("loss/step", loss, len(losses))
+                write("loss/step", losses[-1], len(losses))
         seconds = perf_counter() - begun
         steps = len(losses) - first
         if not steps:
             raise ValueError(f"epoch {number} has no batches")
-        validated = None if validation is None else self._mean_loss(validation, "the validation")
-        bar.show(total / samples, validated)
+        loss = total / samples + sums
+        validated = None if validation is None else self._loss_over(validation, "the validation")
+        bar.show(loss, validated)
         if write is not None:
-            write("loss/training", total / samples, number)
+            write("loss/training", loss, number)
             if validated is not None:
                 write("loss/validation", validated, number)
-        return Epoch(number, total / samples, validated, steps, samples, seconds)
+        return Epoch(number, loss, validated, steps, samples, seconds)
 
-    def _losses(self, batches: Iterable[Any], options: Run, where: str = "") -> Iterator[tuple[float, int]]:
-        """The loss and the number of samples of each batch; an error says which batch it was.
+    def _losses(self, batches: Iterable[Any], options: Run, where: str = "") -> Iterator[Batch]:
+        """The losses and the number of samples of each batch; an error says which batch it was.
 
         All of it is written in one loop: beside a run of a small network, even a few function calls take noticeable time.
         """
@@ -194,22 +183,30 @@ class FittingGraph:
             nonlocal loss
             if result is not None:
                 value: Any = result._cell.value
-                loss = value.item() if value.numel() == 1 else mean_of(value, size)
+                loss = value.item()
 
         for number, batch in enumerate(batches, 1):
             try:
-                inputs, labels, weights, count, size = (runs.batch_reader or self._new_batch_reader())(batch)
+                reader = runs.batch_reader or self._new_batch_reader()
+                inputs, labels, weights, count, size = reader(batch)
+                adds = reader.tally.adds if labels else None  # without labels an inference stops before the loss
                 before = strictness.get()
                 try:
                     strictness.set(True)  # a refusal is raised, and needs no line in the log; as ``raising`` does it
-                    execute(
-                        inputsData=inputs,
-                        lossLabelsData=labels,
-                        lossLabelWeightsData=weights,
-                        batchSize=size,
-                        options=options,
-                        completionHandler=keep_loss,
-                    )
+                    if adds is None:
+                        weighed, added = self._lock.holding(
+                            self._run_and_tally, reader.tally, inputs, labels, weights, size, options
+                        )
+                    else:
+                        execute(
+                            inputsData=inputs,
+                            lossLabelsData=labels,
+                            lossLabelWeightsData=weights,
+                            batchSize=size,
+                            options=options,
+                            completionHandler=keep_loss,
+                        )
+                        weighed, added = (0.0, loss) if adds else (loss, 0.0)
                 finally:
                     strictness.set(before)
             except (MLCRefusal, TypeError, ValueError) as error:
@@ -217,15 +214,35 @@ class FittingGraph:
                 if where:
                     error.add_note(f"in batch {number} of {where}")
                 raise
-            yield loss, count
+            yield weighed, added, count
+
+    def _run_and_tally(
+        self, tally: LossTally, inputs: Any, labels: Any, weights: Any, size: int, options: Run
+    ) -> Amounts:
+        """``execute``, and all losses, which no handler is given. Under the lock: another thread's run would take their place."""
+        self.execute(
+            inputsData=inputs, lossLabelsData=labels, lossLabelWeightsData=weights, batchSize=size, options=options
+        )
+        return self._tallied(tally)
+
+    def _tallied(self, tally: LossTally) -> Amounts:
+        """What the losses of the last pass come to."""
+        weighed, added = tally.of(self._runs.last)
+        if math.isnan(weighed + added):  # the handler's result alone may be a number
+            self._look_at_result(torch.tensor(math.nan, device="cpu"))
+        return weighed, added
 
     def _new_batch_reader(self) -> BatchReader:
         """Make the reader of batches; it is kept until something is declared or added."""
         if self._compiled is None:
             raise MLCRefusal("the graph is not compiled; call compile(options:device:) first", type(self).__name__)
-        batch_reader = self._runs.batch_reader = BatchReader(
-            self._declared.fed(), self._declared_batch(), batch_axes(self._planned_nodes())
-        )
+        fed, full, nodes = self._declared.fed(), self._declared_batch(), self._planned_nodes()
+        axes = batch_axes(nodes)
+        counting = [
+            c for _, cells in fed for c in cells.values() if not full or counted_axis(c, axes, full) is not None
+        ]
+        tally = LossTally(nodes, self._is_loss, counting, full)
+        batch_reader = self._runs.batch_reader = BatchReader(fed, full, axes, tally)
         return batch_reader
 
     def _warn_of_no_optimizer(self) -> None:
@@ -236,13 +253,13 @@ class FittingGraph:
             "compileOptimizer",
         )
 
-    def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[tuple[float, int]]:
+    def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[Batch]:
         """As ``_losses``, phase by phase, with an update after every so many batches and after the last."""
         totals: list[Any] = []
         samples = waiting = 0
         for number, batch in enumerate(batches, 1):
             try:
-                loss, count = self._gradients_of(batch)
+                weighed, added, count = self._gradients_of(batch)
             except (MLCRefusal, TypeError, ValueError) as error:
                 _advise(error)
                 error.add_note(f"in batch {number} of {where}")
@@ -254,20 +271,22 @@ class FittingGraph:
             if waiting == every:
                 self._update_by(session, totals, samples)
                 totals, samples, waiting = [], 0, 0
-            yield loss, count
+            yield weighed, added, count
         if waiting:
             self._update_by(session, totals, samples)
 
-    def _gradients_of(self, batch: Any) -> tuple[float, int]:
+    def _gradients_of(self, batch: Any) -> Batch:
         """Forward and gradient of a batch, without the update."""
-        *parts, count, size = (self._runs.batch_reader or self._new_batch_reader())(batch)
+        reader = self._runs.batch_reader or self._new_batch_reader()
+        *parts, count, size = reader(batch)
         data = {name: value for part in parts for name, value in (part or {}).items()}
         kinds = (self._declared.inputs, self._declared.labels, self._declared.label_weights)
         tensors = {name: MLCTensor._of(cell) for cells in kinds for name, cell in cells.items() if name in data}
         raising(self.bindAndWriteData, data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
-        result = _done(self.executeForward, batchSize=size, options=_TRAIN)
-        _done(self.executeGradient, batchSize=size, options=_TRAIN)
-        return mean_of(result._cell.value, size), count
+        raising(self.executeForward, batchSize=size, options=_TRAIN)
+        losses = self._tallied(reader.tally)
+        raising(self.executeGradient, batchSize=size, options=_TRAIN)
+        return (*losses, count)
 
     def _update_by(self, session: Any, totals: Sequence[Any], samples: int) -> None:
         if self._runs.last is not session or len(session.gradients) != len(totals):
@@ -279,7 +298,7 @@ class FittingGraph:
         for gradient, total in zip(session.gradients, totals, strict=True):
             if gradient is not None:
                 gradient.copy_(total / samples)
-        _done(self.executeOptimizerUpdate, options=_TRAIN)
+        raising(self.executeOptimizerUpdate, options=_TRAIN)
 
 
 def _advise(error: Exception) -> None:
@@ -288,13 +307,6 @@ def _advise(error: Exception) -> None:
         said = error.reason.partition(SMALLER_BATCH)[0]
         error.reason = f"{said}; for each sample of a batch give a row of that shape"
         error.args = (error.reason,)
-
-
-def _done(call: Callable[..., bool], **given: Any) -> Any:
-    """What a call hands to its completion handler; a refusal is raised."""
-    told: list[Any] = []
-    raising(call, **given, completionHandler=lambda *outcome: told.extend(outcome))
-    return told[0]
 
 
 for _member in (FittingGraph.step, FittingGraph.evaluate, FittingGraph.fit):

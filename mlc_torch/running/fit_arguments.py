@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 from mlc_torch.running.history import Epoch
 from mlc_torch.spelling.arguments import describe
+from mlc_torch.spelling.closest import hint
 from mlc_torch.spelling.own import misfit
 
+F = TypeVar("F", bound=Callable[..., Any])
 Callback = Callable[[Epoch], object]
 """Called after each epoch. Training ends where it returns true."""
 
@@ -39,3 +43,24 @@ def as_callbacks(given: Any) -> list[Callback]:
         if (said := misfit("a callback of fit", callback, epoch=None)) is not None:
             raise TypeError(said)
     return called
+
+
+def shows_usage(example: str) -> Callable[[F], F]:
+    """Decorator: a call with arguments that do not exist raises a ``TypeError`` that shows how the method is called."""
+
+    def mark(function: F) -> F:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            try:
+                signature.bind(*args, **options)
+            except TypeError as error:
+                unknown = [name for name in options if name not in signature.parameters]
+                meant = hint(unknown[0], signature.parameters) if unknown else ""
+                raise TypeError(f"MLCTrainingGraph.{function.__name__}: {error}{meant}; call it as {example}") from None
+            return function(*args, **options)
+
+        return call  # type: ignore[return-value]
+
+    return mark

@@ -19,9 +19,9 @@ class Epoch:
     number: int
     """Counted from 1."""
     loss: float
-    """The mean of its steps' losses, each counted by its number of samples."""
+    """Its steps' losses, joined as ``evaluate`` joins those of batches; each is of the weights before its update."""
     validation_loss: float | None
-    """The mean loss over the validation batches; ``None`` without validation."""
+    """What ``evaluate`` gives for the validation batches; ``None`` without validation."""
     steps: int
     """How many batches it had."""
     samples: int
@@ -42,7 +42,7 @@ class History:
     epochs: list[Epoch] = field(default_factory=list)
     """What each epoch came to; ``history[0]`` is the first, and a loop over the history goes through them."""
     step_losses: list[float] = field(default_factory=list)
-    """The loss of every batch, over all epochs."""
+    """The loss of every batch, over all epochs; of several losses their sum."""
     stopped_because: str = ""
     """Why training ended before the last epoch; empty where it did not."""
 

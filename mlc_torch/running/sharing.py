@@ -61,8 +61,9 @@ def _is_mean(layer: MLCLossLayer | None) -> bool:
 
 
 def _whole_everywhere(graph: DeclaringGraph, nodes: Sequence[Node], plan: Plan) -> list[int]:
-    """The results that every process is given whole: declared outputs, and what the handler gets."""
-    cells = {id(c) for c in (*graph._declared.outputs.values(), graph._result_cell(list(nodes)))}
+    """The results that every process is given whole: declared outputs, losses, and what the handler gets."""
+    losses = [plan.cells[slot] for slot in plan.losses]
+    cells = {id(c) for c in (*graph._declared.outputs.values(), *losses, graph._result_cell(list(nodes)))}
     return [slot for slot in plan.readable if id(plan.cells[slot]) in cells]
 
 

@@ -195,6 +195,7 @@ class TrainableGraph(GradientGraph):
             asked += [c for n in nodes if n.layer._isDebuggingEnabled for c in (*n.sources, *n.results)]
         imported = [c for n in nodes for c in n.reads if id(c) in request.linked]
         request.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
+        request.readable += request.losses  # step, evaluate and fit tell their sum
         request.injected = [cell for cell, _ in steering.from_user.values()] + self._exported(nodes)
         request.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
         request.stopped = steering.stopped
