@@ -10,7 +10,7 @@ from torch import nn
 
 from mlc_torch.interop.dry_run import dry_run, tensors_in
 from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
-from mlc_torch.layers.sharing import along_first, mixes
+from mlc_torch.layers.sharing import UNKNOWN, along_first, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import DATA_TYPES, MLCTensor, MLCTensorParameter, TensorState
@@ -54,13 +54,16 @@ class TorchLayer(MLCLayer):
         """A module is taken at its word: results whose first dimension is the batch are one for each sample."""
         if 0 in axes:
             batch = sources[axes.index(0)]._shape[0]
+            rows = [0 if result._shape[0] == batch else UNKNOWN for result in results]
             if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in self._given.modules()):
-                mixes("its module normalizes over samples; use MLCBatchNormalizationLayer")
+                mixes("its module normalizes over samples; use MLCBatchNormalizationLayer", rows)
             if any(result._shape[0] != batch for result in results):
-                mixes("its module gives results without a row for each sample")
+                mixes("its module gives results without a row for each sample", rows)
             if batch > 1 and any(a is None and s._shape[0] == batch for a, s in zip(axes, sources, strict=True)):
                 mixes(
-                    "its module reads a tensor of as many rows as there are samples, which no input gives; declare it as an input"
+                    "its module reads a tensor of as many rows as there are samples, which no input gives; declare it as an "
+                    "input",
+                    rows,
                 )
         return along_first(axes, len(results))
 

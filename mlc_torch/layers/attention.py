@@ -212,7 +212,7 @@ class MLCMultiheadAttentionLayer(MLCLayer):
         masks = []
         for axis, mask in zip(axes[3:], sources[3:], strict=True):
             if len(mask._shape) == 3 and mask._shape[0] != 1:
-                mixes("its attention mask has a matrix for each sample and head; use one for all, or a key mask")
+                mixes("its attention mask has a matrix for each sample and head; use one for all, or a key mask", [0])
             masks.append(0 if len(mask._shape) == 2 else axis)
         return Samples([*(0 for _ in axes[:3]), *masks], found.results)
 

@@ -131,9 +131,13 @@ class MLCLayer(MLCObject):
     ) -> Samples:
         """Which dimension of each result counts samples, given those of the sources.
 
-        Asked where several processes share a batch. A layer that mixes samples refuses, since no process has them all.
+        Asked where several processes share a batch, and for short batches. A layer that mixes samples refuses (``mixes``),
+        since no process has them all.
         """
         return along_first(axes, len(results))
+
+    def _shared_along(self, axes: list[Axis]) -> None:
+        """Told which dimensions of the sources count samples, where several processes share the batch."""
 
     def _index_limit(self, position: int, sources: list[MLCTensorDescriptor]) -> int | None:
         """For a source of indices the number they must stay below."""

@@ -32,9 +32,11 @@ class MLCDropoutLayer(MLCLayer):
         return [of_type(one_source(sources), FLOATS)]
 
     def _samples(self, axes, sources, results):
+        return Samples(axes, axes)
+
+    def _shared_along(self, axes):
         noise: Any = self.module.noise
         noise.sample_axis = axes[0]
-        return Samples(axes, axes)
 
     def _build(self):
         return Dropout(self._rate, self._seed)

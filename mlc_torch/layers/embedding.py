@@ -65,7 +65,7 @@ class MLCEmbeddingLayer(MLCLayer):
 
     def _samples(self, axes, sources, results):
         if self._descriptor.maximumNorm is not None or self._descriptor.scalesGradientByFrequency:
-            mixes("maximumNorm and scalesGradientByFrequency look at the indices of all samples")
+            mixes("maximumNorm and scalesGradientByFrequency look at the indices of all samples", axes)
         return Samples(axes, axes)
 
     def _build(self):

@@ -14,7 +14,7 @@ from torch import nn
 from mlc_torch.descriptors.base import not_negative
 from mlc_torch.enums import MLCDataType, MLCReductionType
 from mlc_torch.layers.base import BOOLEAN, INDICES, MLCLayer, described, dimension_of, exactly, of_type, same_type
-from mlc_torch.layers.sharing import Axis, Samples, aligned, kept, mixes
+from mlc_torch.layers.sharing import UNKNOWN, Axis, Samples, aligned, kept, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
@@ -170,7 +170,9 @@ def _by_rows(
         kept(found.results, 1, [dimension], "its indices lead along")
         return found
     if axes[1] is not None:
-        mixes("has an index for each sample, and uses each for all of them")
+        # What is gathered has a row for each index; what is scattered goes anywhere.
+        rows = dimension if indexed is sources[0] else UNKNOWN
+        mixes("has an index for each sample, and uses each for all of them", [rows])
     others = [axis for k, axis in enumerate(axes) if k != 1]
     found = aligned(others, [s for k, s in enumerate(sources) if k != 1], len(indexed._shape))
     kept(found.results, 1, [dimension], "its indices lead along")

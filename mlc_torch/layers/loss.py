@@ -215,12 +215,19 @@ class MLCLossLayer(MLCLayer):
     def _samples(self, axes, sources, results):
         """Each rank's loss of its own samples; where it is reduced, a part of the whole."""
         batch = sources[0]._shape[0]
+        if axes[0] not in (0, None):
+            stays = [axes[0] if results[0]._shape == sources[0]._shape else None]
+            mixes(f"takes samples along dimension 0, and the source counts them along dimension {axes[0]}", stays)
         if all(axis is None for axis in along_first(axes, 1).results):
             return Samples(axes, [None])
+        is_each = self._descriptor.reductionType is MLCReductionType.none
         has_rows = [0 if source._shape[0] == batch else None for source in sources]
-        if has_rows[1] is None:
-            mixes(f"the labels of shape {sources[1].shape} have no row for each of the {batch} samples")
-        return Samples(has_rows, [0 if self._descriptor.reductionType is MLCReductionType.none else PART])
+        if None in has_rows[1:2]:
+            mixes(
+                f"the labels of shape {sources[1].shape} have no row for each of the {batch} samples",
+                [0 if is_each else None],
+            )
+        return Samples(has_rows, [0 if is_each else PART])
 
     def _build(self):
         module = FORMULAS[self._descriptor.lossType](self._descriptor)

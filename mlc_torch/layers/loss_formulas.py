@@ -201,11 +201,13 @@ def spread(weights: torch.Tensor, losses: torch.Tensor) -> torch.Tensor:
     """Weights in a shape that multiplies ``losses``.
 
     There is one for each element (perhaps in squeezed shape), one for each sample, or the shape broadcasts in the same
-    rank. A layer's own weights may have been declared for more samples than this batch has.
+    rank. A layer's own weights may have been declared for more samples than this batch has, wherever those lie.
     """
     weights = weights[: losses.shape[0]].to(losses.dtype)
     if weights.numel() == losses.numel():
         return weights.reshape(losses.shape)
     if weights.dim() != losses.dim():
-        return weights.reshape(-1, *[1] * (losses.dim() - 1))
+        return weights.reshape(weights.shape[0], *[1] * (losses.dim() - 1))
+    if any(mine > size for mine, size in zip(weights.shape, losses.shape, strict=True)):
+        return weights[tuple(slice(size) for size in losses.shape)]
     return weights

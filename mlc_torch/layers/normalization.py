@@ -58,7 +58,7 @@ class MLCBatchNormalizationLayer(MLCLayer):
 
     def _samples(self, axes, sources, results):
         if axes[0] is None:
-            mixes("normalizes over samples, and its source has none")
+            mixes("normalizes over samples, and its source has none", [None])
         return along_first(axes, 1)
 
     def _build(self):
@@ -169,7 +169,7 @@ class MLCLayerNormalizationLayer(MLCLayer):
 
     def _samples(self, axes, sources, results):
         rank = len(sources[0]._shape)
-        return kept(axes, 1, range(rank - len(self._normalizedShape), rank), "normalizes")
+        return kept(axes, 1, range(rank - len(self._normalizedShape), rank), "normalizes", stays=True)
 
     def _build(self):
         made = nn.LayerNorm(self._normalizedShape, self._varianceEpsilon, elementwise_affine=False)

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import torch
 
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCRefusal
 from mlc_torch.tensor import MLCTensorDescriptor
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ Axis = int | None
 """The dimension of a tensor that counts samples; ``None`` for a tensor that is the same on every rank."""
 PART = -1
 """In place of an axis: a number that each rank holds its part of, as it does of a loss. They add up to the whole."""
+UNKNOWN = -2
+"""In place of an axis: samples were mixed, and nobody can say which elements are whose."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,20 @@ class Samples(NamedTuple):
     results: Sequence[Axis]
 
 
-def mixes(how: str) -> Any:
-    """Refuse: the ranks hold different samples, so that a layer over all of them cannot be computed by any."""
-    refuse(f"{how}; the ranks share the batch, and none holds all samples")
+class MixesSamples(MLCRefusal):
+    """A layer looks at several samples at once. ``results`` says where they lie afterwards, where that can be said."""
+
+    results: Sequence[Axis] | None = None
+
+
+def mixes(how: str, results: Sequence[Axis] | None = None) -> NoReturn:
+    """Refuse: the ranks hold different samples, so that a layer over all of them cannot be computed by any.
+
+    One process can. ``results`` tells it where the samples lie in the results; ``None`` where they have no place of their own.
+    """
+    refusal = MixesSamples(f"{how}; the ranks share the batch, and none holds all samples")
+    refusal.results = results
+    raise refusal
 
 
 def along_first(axes: Sequence[Axis], results: int) -> Samples:
@@ -95,11 +108,14 @@ def along_first(axes: Sequence[Axis], results: int) -> Samples:
     return Samples(axes, [0 if 0 in axes else None] * results)
 
 
-def kept(axes: Sequence[Axis], results: int, unlike: Sequence[int], what: str) -> Samples:
-    """Samples stay where they are, unless that is one of the dimensions ``unlike``, which the layer looks along."""
+def kept(axes: Sequence[Axis], results: int, unlike: Sequence[int], what: str, stays: bool = False) -> Samples:
+    """Samples stay where they are, unless that is one of the dimensions ``unlike``, which the layer looks along.
+
+    ``stays``: that dimension is as long afterwards, with a place for each sample.
+    """
     (axis, *_) = axes
     if axis in unlike:
-        mixes(f"{what} dimension {axis}, which counts samples")
+        mixes(f"{what} dimension {axis}, which counts samples", [axis] * results if stays else None)
     return Samples(axes, [axis] * results)
 
 

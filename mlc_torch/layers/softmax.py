@@ -34,7 +34,7 @@ class MLCSoftmaxLayer(MLCLayer):
         return [source]
 
     def _samples(self, axes, sources, results):
-        return kept(axes, 1, [self._dimension], "adds up along")
+        return kept(axes, 1, [self._dimension], "adds up along", stays=True)
 
     def _build(self):
         return MODULES[self._operation](self._dimension)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
 
 import torch
 
 from mlc_torch.device import MLCDevice, queueing
+from mlc_torch.layers.sharing import UNKNOWN
 from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
@@ -81,6 +83,8 @@ def _whole(feed: Feed, found: MLCTensorData) -> torch.Tensor:
 
 def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], batch: int | None) -> torch.Tensor:
     cell, axis = feed.cell, feed.batch_axis
+    if batch is not None and axis == UNKNOWN:
+        refuse_unknown(feed.title if feed.kind != LINKED else f"{feed.kind} {cell.label!r}", cell, batch)
     if found is None:
         data = given[feed.group] if feed.group < 3 else None
         if data:
@@ -98,6 +102,14 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
         return found._view(cell.dtype, (batch, *cell.shape[1:]), feed.name)  # type: ignore[arg-type]
     value = found._view(cell.dtype, cell.shape, feed.name)
     return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
+
+
+def refuse_unknown(what: str, cell: TensorState, batch: int) -> NoReturn:
+    """Refuse to cut a tensor of which nobody can say where its samples lie."""
+    refuse(
+        f"batchSize is {batch}, and which part of the {what} of shape {list(cell.shape)} belongs to these samples cannot be "
+        "told, since a layer mixes samples or moves them elsewhere; run the whole batch"
+    )
 
 
 DICTIONARIES = ("inputsData", "lossLabelsData", "lossLabelWeightsData")

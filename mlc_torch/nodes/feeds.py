@@ -44,7 +44,7 @@ class Feed:
     name: str
     cell: TensorState
     batch_axis: int | None
-    """The dimension that counts samples; ``None`` for a tensor that goes in whole."""
+    """The dimension that counts samples; ``None`` for a tensor that goes in whole, ``UNKNOWN`` where nobody can say."""
     limit: int | None
     """Indices, and the lengths of sequences, must stay below this."""
     form: tuple[torch.dtype, tuple[int, ...]]
@@ -66,16 +66,17 @@ class Feed:
 def describe_feeds(
     fed: Sequence[tuple[str, Mapping[str, TensorState]]],
     nodes: Sequence[Node],
-    batch: int,
+    axes: Mapping[int, int | None],
     declared: Sequence[tuple[str, Mapping[str, TensorState]]],
 ) -> list[Feed]:
-    """The feeds of a plan, in the order of its slots. ``declared`` is all that a call may be given data for."""
-    axes, limits, classes = batch_axes(nodes), index_limits(nodes), class_counts(nodes)
+    """The feeds of a plan, in the order of its slots. ``axes`` says where samples lie, ``declared`` is all that a call may be
+    given data for."""
+    limits, classes = index_limits(nodes), class_counts(nodes)
     names = tuple(frozenset(cells) for _, cells in declared)
     feeds = []
     for group, (kind, cells) in enumerate(fed):
         for name, cell in cells.items():
-            axis, form = counted_axis(cell, axes, batch), (cell.dtype, cell.shape)
+            axis, form = axes[id(cell)], (cell.dtype, cell.shape)
             limit, reader = limits.get(id(cell), (None, None))
             one_hot = classes.get(id(cell))
             standing = _standing(cell) if limit is None and kind != LINKED else None
@@ -143,19 +144,24 @@ def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) 
     return axis if axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch else None
 
 
-def declared_batch(inputs: Mapping[str, TensorState], labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> int:
+def declared_batch(
+    inputs: Mapping[str, TensorState],
+    labels: Mapping[str, TensorState],
+    nodes: Sequence[Node],
+    linked: Mapping[int, int | None] | None = None,
+) -> int:
     """How many samples the inputs hold: what one of them shares with the labels, else with a result that no layer reads, else
     what the first one has that counts any.
 
     An initial state or a dictionary among the inputs counts layers or rows, not samples; an input that no layer reads counts
-    where no other does. 0: there are no inputs.
+    where no other does. ``linked`` says where samples lie in what other graphs compute. 0: there are no inputs.
     """
-    axes = batch_axes(nodes)
+    axes = batch_axes(nodes) | dict(linked or {})
     cells = [c for c in inputs.values() if id(c) in axes] or [*inputs.values()]
     sizes = []
     for cell in cells:
         axis = axes.get(id(cell), 0)
-        if axis is not None and axis < len(cell.shape):
+        if axis is not None and 0 <= axis < len(cell.shape):
             sizes.append(cell.shape[axis])
     labelled = {cell.shape[0] for cell in labels.values()}
     made = {cell.shape[0] for node in nodes for cell in node.results if id(cell) not in axes}

@@ -1,14 +1,71 @@
-"""Where several processes share a batch: which dimension of each tensor counts samples, all through a graph."""
+"""Which dimension of each tensor counts samples, all through a graph: asked for short batches, and where processes share one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.layers.sharing import PART, Axis
+from mlc_torch.layers.sharing import PART, UNKNOWN, Axis, MixesSamples
+from mlc_torch.nodes.feeds import batch_axes, counted_axis
 from mlc_torch.nodes.node import Node, describe, producers
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
+
+
+def axes_in_one_process(
+    nodes: Sequence[Node], fed: Iterable[TensorState], batch: int, linked: Mapping[int, Axis]
+) -> dict[int, Axis]:
+    """Where the ``batch`` samples lie in every tensor, by the cell's identity: what a short batch is cut along.
+
+    ``None``: the tensor is the same for all of them. ``UNKNOWN``: a layer mixed samples, which one process may do, and no
+    dimension of what came of it counts them. ``linked`` says it of what other graphs compute.
+    """
+    readers = batch_axes([node for node in nodes if not isinstance(node.layer, MLCLossLayer)])
+    axes = {id(c): linked[id(c)] if id(c) in linked else counted_axis(c, readers, batch) for c in fed}
+    labels: set[int] = set()
+    for node in nodes:
+        if isinstance(node.layer, MLCLossLayer):
+            for cell in node.reads[1:]:
+                if id(cell) not in axes or id(cell) in readers or id(cell) in linked:
+                    continue  # somebody else has said it
+                axis = _beside(cell, node.reads[0], axes.get(id(node.reads[0])), batch)
+                if id(cell) in labels and axes[id(cell)] != axis:
+                    axis = UNKNOWN
+                labels.add(id(cell))
+                axes[id(cell)] = axis
+        axes |= dict(zip(map(id, node.results), _result_axes(node, axes), strict=True))
+    return axes
+
+
+def _result_axes(node: Node, axes: Mapping[int, Axis]) -> Sequence[Axis]:
+    known = [axes.get(id(c)) for c in node.reads]
+    unknown: Sequence[Axis] = [UNKNOWN] * len(node.results)
+    if UNKNOWN in known:
+        return unknown
+    sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
+    try:
+        found = node.layer._samples(known, sources, results).results
+    except MLCRefusal as why:
+        said = why.results if isinstance(why, MixesSamples) else None
+        found = unknown if said is None else said
+    return [None if axis == PART else axis for axis in found]
+
+
+def _beside(cell: TensorState, predictions: TensorState, axis: Axis, batch: int) -> Axis:
+    """Where the samples of labels, or of their weights, lie: where those of the predictions do."""
+    if axis is None or axis == UNKNOWN:
+        return axis
+    if axis == 0:
+        return counted_axis(cell, {}, batch)
+    shape, whole = cell.shape, predictions.shape
+    if len(shape) == len(whole):
+        return counted_axis(cell, {id(cell): axis}, batch)
+    if not any(size != 1 for size in shape[1:]):
+        return None  # a number for each row of the predictions, which are no samples
+    mine, theirs = ([d for d, size in enumerate(sizes) if size != 1] for sizes in (shape, whole))
+    if [shape[d] for d in mine] == [whole[d] for d in theirs] and axis in theirs:
+        return mine[theirs.index(axis)]  # dimensions of one were added or left out
+    return UNKNOWN
 
 
 def sample_axes(nodes: Sequence[Node], fed: Mapping[int, Axis]) -> dict[int, Axis]:
@@ -24,9 +81,12 @@ def sample_axes(nodes: Sequence[Node], fed: Mapping[int, Axis]) -> dict[int, Axi
         sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
         known = [axes.get(id(c)) for c in node.reads]
         try:
+            if UNKNOWN in known:
+                refuse("reads a tensor in which samples have no dimension of their own; the ranks share the batch")
             if PART in known:
                 refuse("reads a loss, of which each rank has only the part of its own samples")
             found = node.layer._samples(known, sources, results)
+            node.layer._shared_along(known)
         except MLCRefusal as why:
             refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
         for cell, before, axis in zip(node.reads, known, found.sources, strict=True):

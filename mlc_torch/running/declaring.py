@@ -7,8 +7,10 @@ from typing import Any
 
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks, locked
-from mlc_torch.nodes.feeds import LINKED, Feed, batch_axes, declared_batch
-from mlc_torch.nodes.node import Node, in_order
+from mlc_torch.layers.sharing import Axis
+from mlc_torch.nodes.feeds import LINKED, Feed, declared_batch
+from mlc_torch.nodes.node import Node, in_order, producers
+from mlc_torch.nodes.samples import axes_in_one_process
 from mlc_torch.nodes.sequences import with_lengths
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import CompletionQueue
@@ -220,13 +222,36 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         return nodes[-1].results[0]
 
     def _declared_batch(self) -> int:
+        return self._batch_asked_by(())
+
+    def _batch_asked_by(self, asking: tuple[DeclaringGraph, ...]) -> int:
+        """How many samples the inputs hold. ``asking``: the linked graphs that want to know, which are not asked in turn."""
         runs = self._runs
         if runs.samples is None:
             nodes, inputs = self._planned_nodes(), self._declared.inputs
+            linked: dict[int, Axis] = {}
             if self._linked:
-                inputs = inputs | self._imported(nodes)
-            runs.samples = declared_batch(inputs, self._declared.labels, nodes)
+                inputs, linked = inputs | self._imported(nodes), self._linked_axes(nodes, asking)
+            runs.samples = declared_batch(inputs, self._declared.labels, nodes, linked)
         return runs.samples
+
+    def _sample_axes(self, asking: tuple[DeclaringGraph, ...] = ()) -> dict[int, Axis]:
+        """Which dimension of each tensor counts samples, by the cell's identity: what a short batch is cut along."""
+        runs = self._runs
+        if runs.axes is None:
+            nodes, fed, full = self._planned_nodes(), self._fed_cells(Variant.whole), self._batch_asked_by(asking)
+            linked = self._linked_axes(nodes, asking) if self._linked else {}
+            runs.axes = axes_in_one_process(nodes, fed, full, linked)
+        return runs.axes
+
+    def _linked_axes(self, nodes: list[Node], asking: tuple[DeclaringGraph, ...]) -> dict[int, Axis]:
+        """The same of what these nodes read of the results of linked graphs: those that compute them know."""
+        found: dict[int, Axis] = {}
+        for cell in self._imported(nodes).values():
+            for graph in self._linked:
+                if graph not in asking and id(cell) in producers(graph._planned_nodes()):
+                    found[id(cell)] = graph._sample_axes((*asking, self))[id(cell)]
+        return found
 
     def _batch(self, batch_size: int, full: int) -> int:
         """How many samples a call runs that gives another number than was declared."""
@@ -240,7 +265,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         full = self._declared_batch()
         if batch_size in (0, full):
             return {}
-        axes = batch_axes(self._planned_nodes())
+        axes = self._sample_axes()
         if not full or batch_size < 0 or batch_size > full:
             return super()._batches(cells, batch_size)
         counted = [name for name, cell in cells.items() if axes.get(id(cell), 0) == 0 and cell.shape[0] == full]

@@ -199,7 +199,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         for cell in standing.values():
             cell.place(self._device, writable=True)  # read-only memory may have been bound since the last compile
         kept, first = set(plan.readable), plan.fed_count + plan.constant_count
-        feeds = describe_feeds(self._fed(variant), nodes, self._declared_batch(), self._declared.fed())
+        feeds = describe_feeds(self._fed(variant), nodes, self._sample_axes(), self._declared.fed())
         kind: Callable[..., Session] = Session
         if ranks is not None and plan.differentiates:
             from mlc_torch.running.sharing import shared_session

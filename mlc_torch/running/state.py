@@ -14,6 +14,7 @@ from mlc_torch.engine.mode import Phase
 from mlc_torch.engine.plan import Hook
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.layers.sharing import Axis
 from mlc_torch.nodes.node import Node
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
@@ -112,6 +113,8 @@ class Runs:
     """How far the last pass of a training graph had come when an inference took its place; ``None`` where none has."""
     samples: int | None = None
     """How many samples the declared inputs hold; ``None`` until somebody asks."""
+    axes: dict[int, Axis] | None = None
+    """Which dimension of each tensor counts them, by the cell's identity; ``None`` until somebody asks."""
     forced_options: int = 0
     """Execution options that hold for every call, as long as a profile is taken."""
     shared: SharedSession | None = None
@@ -149,7 +152,7 @@ class Runs:
     def forget(self) -> None:
         """The graph has changed: the next run makes a new plan."""
         self.sessions = {}
-        self.samples = self.batch_reader = None
+        self.samples = self.axes = self.batch_reader = None
         self.forget_usual()
 
     def forget_usual(self) -> None:
