@@ -15,8 +15,11 @@ from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
 from mlc_torch.layers.base import MLCLayer
+from mlc_torch.layers.sharing import UNKNOWN, Axis
+from mlc_torch.nodes.feeding import refuse_unknown
 from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import refuse
+from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.executable import ExecutableGraph
 from mlc_torch.running.results import into_full
 from mlc_torch.running.signatures import TENSORS
@@ -190,12 +193,21 @@ class GradientGraph(ExecutableGraph):
             self._changed()
         return MLCTensor._of(known[1])
 
+    def _sample_axes(self, asking: tuple[DeclaringGraph, ...] = ()) -> dict[int, Axis]:
+        """As for every graph; a gradient from outside is cut as the result that it belongs to."""
+        axes = super()._sample_axes(asking)
+        for result, given in self._steering.from_user.values():
+            axes[id(given)] = axes.get(id(result))
+        return axes
+
     def _injected(self, session: Session, full: int, batch: int, number: int) -> list[torch.Tensor]:
         """The gradients from outside: what users bound, and what linked graphs computed."""
         gradients, device = [], session.plan.device
         for slot in session.given:
             cell = session.plan.cells[slot]
-            shape = (batch, *cell.shape[1:]) if cell.shape[0] == full else cell.shape
+            axis = self._sample_axes().get(id(cell)) if batch != full else None
+            if axis == UNKNOWN:
+                refuse_unknown(f"gradient of the result {cell.label!r}", cell, batch)
             parts = []
             user = self._steering.from_user.get(id(cell))
             if user is not None:
@@ -205,11 +217,10 @@ class GradientGraph(ExecutableGraph):
                 parts.append(value)
             parts += self._linked_gradients(cell, number)
             with queueing(device):
-                total = (
-                    parts[0].to(device)[: shape[0]] if parts else torch.zeros(shape, dtype=cell.dtype, device=device)
-                )
-                for part in parts[1:]:
-                    total = total + part.to(device)[: shape[0]]
+                parts = parts or [torch.zeros(cell.shape, dtype=cell.dtype, device=device)]
+                total, *others = (_cut(part.to(device), axis, batch) for part in parts)
+                for part in others:
+                    total = total + part
                 if session.separate and len(parts) == 1 and parts[0].device == total.device:
                     total = total.clone()  # it is the program's, who may write into it before the update reads it
             gradients.append(total)
@@ -258,6 +269,10 @@ class GradientGraph(ExecutableGraph):
         if entry in self._steering.hooks:
             self._steering.hooks.remove(entry)
             self._changed()
+
+
+def _cut(gradient: torch.Tensor, axis: Axis, batch: int) -> torch.Tensor:
+    return gradient if axis is None else gradient.narrow(axis, 0, batch)
 
 
 def _kept(tensor: MLCTensor) -> MLCTensor:
