@@ -65,7 +65,7 @@ def fill(target: torch.Tensor | memoryview, value: torch.Tensor | None) -> None:
         source = host_bytes(value)
         target[:] = source if len(source) == len(target) else source[: len(target)]
     else:
-        target.copy_(value if value.shape == target.shape else value[: target.shape[0]].reshape(target.shape))
+        target.copy_(value if value.shape == target.shape else value[tuple(slice(size) for size in target.shape)])
 
 
 _queues: weakref.WeakSet[CompletionQueue] = weakref.WeakSet()

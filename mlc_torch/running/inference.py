@@ -78,7 +78,7 @@ class MLCInferenceGraph(ExecutableGraph):
         runs, (_, options, _, wanted, data, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if wanted == full else self._batch(wanted, full)
-        targets = output_targets(outputs, self._declared.outputs, full, batch) if outputs else ()
+        targets = output_targets(outputs, self, full, batch) if outputs else ()
         session = runs.sessions.get(_WHOLE)
         if session is None or session.checked != changes.newest:
             session = self._session(_WHOLE)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 
 from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.engine.session import Session
+from mlc_torch.layers.sharing import Axis
 from mlc_torch.nodes.feeding import needed_bytes
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.request import Data
+from mlc_torch.running.state import Declared
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.data import USUAL
@@ -51,8 +54,20 @@ def _into_full(cell: TensorState, value: torch.Tensor, old: torch.Tensor | None)
     return full
 
 
-def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, batch: int) -> Targets:
-    """The caller's output buffers, checked, with the tensors that will fill them."""
+class Making(Protocol):
+    """What is asked of a graph about its results."""
+
+    _declared: Declared
+
+    def _sample_axes(self) -> Mapping[int, Axis]: ...
+
+
+def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets:
+    """The caller's output buffers, checked, with the tensors that will fill them.
+
+    Of a short batch only the places of its samples are written, if samples have places; the whole tensor otherwise.
+    """
+    declared = graph._declared.outputs
     targets: list[tuple[TensorState, torch.Tensor | memoryview]] = []
     for name, data in given.items():
         cell = declared.get(name)
@@ -64,7 +79,13 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
             if data._shape is None and not memory.readonly:
                 targets.append((cell, memory))  # nearly always
                 continue
-        short = batch != full and cell.shape[0] == full
+        # A gradient's samples lie where those of its tensor do.
+        axis = (
+            None
+            if batch == full
+            else graph._sample_axes().get(id(cell if cell.gradient_of is None else cell.gradient_of))
+        )
+        short = axis == 0
         if data._length < cell.nbytes or short:
             needed_bytes(name, cell, data, batch if short else 0, cell.shape[0] == full)
         memory = data._bytes
@@ -72,8 +93,10 @@ def output_targets(given: Data, declared: Mapping[str, TensorState], full: int, 
             refuse(f"the buffer for output {name!r} is read-only")
         shape = (batch, *cell.shape[1:]) if short else cell.shape
         size = cell.descriptor._sample_bytes * batch if short else cell.nbytes
-        if size > LITTLE:
-            targets.append((cell, data._view(cell.dtype, shape, name)))
+        inner = axis is not None and axis > 0
+        if size > LITTLE or inner:
+            room = data._view(cell.dtype, shape, name)
+            targets.append((cell, room.narrow(axis, 0, batch) if inner else room))  # type: ignore[arg-type]
             continue
         if data._element != USUAL.get(cell.dtype) or data._shape is not None:
             data._must_fit(cell.dtype, shape, f"data for {name!r}")

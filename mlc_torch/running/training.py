@@ -58,7 +58,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         runs = self._runs
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
-        targets = output_targets(request.outputs, self._declared.outputs, full, batch) if request.outputs else ()
+        targets = output_targets(request.outputs, self, full, batch) if request.outputs else ()
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and not request.data[1] else _WHOLE
         session = runs.sessions.get(variant)
@@ -124,7 +124,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         runs = self._runs
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
-        targets = output_targets(request.outputs, self._declared.outputs, full, batch) if request.outputs else ()
+        targets = output_targets(request.outputs, self, full, batch) if request.outputs else ()
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and self._lacks_labels() else _WHOLE
         session = runs.sessions.get(variant)
@@ -168,7 +168,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         runs, (_, _, _, wanted, _, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         batch = full if wanted == full else self._batch(wanted, full)
-        targets = output_targets(outputs, self._declared.outputs, full, batch) if outputs else ()
+        targets = output_targets(outputs, self, full, batch) if outputs else ()
         session = runs.last
         if session is None or session.phase is not _FORWARD:
             self._refuse_gradient(session)

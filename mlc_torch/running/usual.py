@@ -44,7 +44,7 @@ class _Way(NamedTuple):
     """What is done at the end."""
 
 
-_PLACES = ["targets = output_targets(outputs, graph._declared.outputs, {full}, {batch}) if outputs else ()"]
+_PLACES = ["targets = output_targets(outputs, graph, {full}, {batch}) if outputs else ()"]
 _FILLING = ["for cell, target in targets:", "    fill(target, {brings}(cell.value))"]
 _ONE_PLACE = [
     "targets, out, room = (), outputs.get(out_name) if outputs else None, None",

@@ -1,0 +1,261 @@
+"""Short batches of results whose samples do not lie along the first dimension: LSTMs that take time first, their states,
+transposed results. Where another dimension is as long as the batch, cutting along the wrong one would go unnoticed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mlc_torch import (
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCInferenceGraph,
+    MLCLossDescriptor,
+    MLCLossLayer,
+    MLCLossType,
+    MLCLSTMDescriptor,
+    MLCLSTMLayer,
+    MLCLSTMResultMode,
+    MLCMatMulDescriptor,
+    MLCMatMulLayer,
+    MLCReductionType,
+    MLCSoftmaxLayer,
+    MLCSoftmaxOperation,
+    MLCTensor,
+    MLCTrainingGraph,
+    MLCTransposeLayer,
+    last_refusal,
+)
+from tests.graph.programs import cpu, data, dense, loss, placeholder, values
+
+SUM = MLCReductionType.sum
+LINK = MLCGraphCompilationOptions.linkGraphs
+
+
+def lstm(batch_first: bool, layers: int = 1, mode: MLCLSTMResultMode = MLCLSTMResultMode.output):
+    """Two features in and two out; torch's LSTM with the same weights beside it."""
+    torch.manual_seed(0)
+    reference = torch.nn.LSTM(2, 2, layers, bias=False, batch_first=batch_first)
+
+    def gates(kind: str) -> list[MLCTensor]:
+        whole = [getattr(reference, f"weight_{kind}_l{n}").detach() for n in range(layers)]
+        return [MLCTensor.from_torch(gate.clone()) for w in whole for gate in w.chunk(4)]
+
+    descriptor = MLCLSTMDescriptor(
+        inputSize=2,
+        hiddenSize=2,
+        layerCount=layers,
+        usesBiases=False,
+        batchFirst=batch_first,
+        isBidirectional=False,
+        returnsSequences=True,
+        dropout=0.0,
+        resultMode=mode,
+    )
+    layer = MLCLSTMLayer(descriptor=descriptor, inputWeights=gates("ih"), hiddenWeights=gates("hh"), biases=None)
+    return layer, reference
+
+
+def gradient(graph: MLCTrainingGraph, parameter: MLCTensor, layer) -> np.ndarray:
+    held = graph.gradientData(forParameter=parameter, layer=layer)
+    assert held is not None
+    return np.frombuffer(held, np.float32)
+
+
+@pytest.mark.parametrize("weighted", ["", "each element", "each step", "by the layer"])
+@pytest.mark.parametrize(("time", "batch", "count"), [(3, 3, 2), (5, 3, 2), (3, 3, 1), (5, 3, 1)])
+def test_labels_lie_where_the_predictions_do(time, batch, count, weighted):
+    layer, reference = lstm(batch_first=False)
+    graph, x, t = MLCGraph(), placeholder(time, batch, 2), placeholder(time, batch, 2)
+    graph.node(layer, source=x)
+    numbers, wanted = values(time, batch, 2, seed=1), values(time, batch, 2, seed=2)
+    shape = (time, 1, 1) if weighted == "each step" else (time, batch, 2)
+    weights = np.abs(values(*shape, seed=3)) if weighted else np.ones(shape, np.float32)
+    named = {"t": placeholder(*shape)} if weighted.startswith("each") else None
+    descriptor = MLCLossDescriptor(type=MLCLossType.meanSquaredError, reductionType=SUM)
+    own = MLCTensor.from_numpy(weights) if weighted == "by the layer" else None
+    cost = MLCLossLayer(descriptor=descriptor) if own is None else MLCLossLayer(descriptor=descriptor, weights=own)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=cost, optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}, lossLabelWeights=named)
+    assert training.compile(options=[], device=cpu())
+
+    predicted = reference(torch.from_numpy(numbers[:, :count]))[0]
+    want = (torch.from_numpy(weights[:, :count]) * (predicted - torch.from_numpy(wanted[:, :count])) ** 2).sum()
+    (want_gradient,) = torch.autograd.grad(want, [reference.weight_ih_l0])
+
+    given, losses = {"t": data(weights)} if named else None, []
+    assert training.execute(
+        inputsData={"x": data(numbers)},
+        lossLabelsData={"t": data(wanted)},
+        lossLabelWeightsData=given,
+        batchSize=count,
+        completionHandler=lambda result, error, seconds: losses.append(float(result)),
+    ), last_refusal()
+    bound = {"x": data(numbers), "t": data(wanted)} | ({"w": data(weights)} if named else {})
+    tensors = {"x": x, "t": t} | ({"w": named["t"]} if named else {})
+    assert training.bindAndWriteData(bound, forInputs=tensors, to=cpu(), batchSize=count, synchronous=True)
+    assert training.executeForward(
+        batchSize=count, completionHandler=lambda result, error, seconds: losses.append(float(result))
+    )
+    np.testing.assert_allclose(losses, [want.item()] * 2, rtol=1e-5)
+    assert training.executeGradient(batchSize=count)
+    first_gate = gradient(training, layer.inputWeights[0], layer).reshape(2, 2)
+    np.testing.assert_allclose(first_gate, want_gradient[:2].numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_for_each_element_lies_where_the_predictions_do():
+    layer, reference = lstm(batch_first=False)
+    graph, x, t = MLCGraph(), placeholder(3, 3, 2), placeholder(3, 3, 2)
+    graph.node(layer, source=x)
+    cost = loss(reduction=MLCReductionType.none)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=cost, optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    (result,) = training.resultTensors(for_=cost)
+    assert training.addOutputs({"loss": result}) and training.compile(options=[], device=cpu())
+    numbers, wanted, out = values(3, 3, 2, seed=1), values(3, 3, 2, seed=2), np.full((3, 3, 2), 7, np.float32)
+    assert training.execute(
+        inputsData={"x": data(numbers)},
+        lossLabelsData={"t": data(wanted)},
+        lossLabelWeightsData=None,
+        outputsData={"loss": data(out)},
+        batchSize=2,
+    ), last_refusal()
+    want = np.full((3, 3, 2), 7, np.float32)
+    want[:, :2] = (reference(torch.from_numpy(numbers[:, :2]))[0].detach().numpy() - wanted[:, :2]) ** 2
+    np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-6)
+
+
+class Turned:
+    """x·Wᵀ, turned round: [channels, batch]."""
+
+    def __init__(self, channels: int) -> None:
+        self.layer, self.x = dense(3, channels, bias=False), placeholder(4, 3)
+        self.weights = self.layer.weights.numpy().reshape(channels, 3).copy()
+        self.graph, self.numbers = MLCGraph(), values(4, 3, seed=5)
+        self.y = self.graph.node(
+            MLCTransposeLayer(dimensions=[1, 0]), source=self.graph.node(self.layer, source=self.x)
+        )
+
+
+@pytest.mark.parametrize("bound", [0, 2], ids=["bound whole", "bound for the batch"])
+@pytest.mark.parametrize("channels", [4, 5])
+def test_a_gradient_from_outside_is_cut_as_its_result(channels, bound):
+    turned = Turned(channels)
+    training = MLCTrainingGraph(graphObjects=[turned.graph], lossLayer=None, optimizer=None)
+    assert training.addInputs({"x": turned.x}, lossLabels=None)
+    given = training.allocateUserGradient(for_=turned.y)
+    assert training.compile(options=[], device=cpu())
+    outside = values(channels, 4, seed=6)
+    assert training.bindAndWriteData(
+        {"x": data(turned.numbers), "u": data(outside)},
+        forInputs={"x": turned.x, "u": given},
+        to=cpu(),
+        batchSize=bound,
+        synchronous=True,
+    )
+    for count in (2, 4 if not bound else 2):
+        assert training.executeForward(batchSize=count) and training.executeGradient(batchSize=count), last_refusal()
+        found = gradient(training, turned.layer.weights, turned.layer).reshape(channels, 3)
+        np.testing.assert_allclose(found, outside[:, :count] @ turned.numbers[:count], rtol=1e-4, atol=1e-6)
+
+
+def test_a_gradient_of_mixed_samples_is_refused_in_words():
+    layer, graph, x = dense(3, 2, bias=False), MLCGraph(), placeholder(4, 3)
+    y = graph.node(layer, source=x)
+    product = MLCMatMulLayer(descriptor=MLCMatMulDescriptor(alpha=1, transposesX=False, transposesY=True))
+    mixed = graph.node(product, sources=[y, y])
+    mixed.label = "products"
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels=None)
+    given = training.allocateUserGradient(for_=mixed)
+    assert training.compile(options=[], device=cpu())
+    bound = {"x": data(values(4, 3)), "u": data(values(4, 4))}
+    assert training.bindAndWriteData(bound, forInputs={"x": x, "u": given}, to=cpu(), synchronous=True)
+    assert training.executeForward(batchSize=2) and not training.executeGradient(batchSize=2)
+    assert "batchSize is 2, and which part of the gradient of the result 'products' of shape [4, 4]" in str(
+        last_refusal()
+    )
+    assert training.executeForward(batchSize=4) and training.executeGradient(batchSize=4)
+
+
+def test_a_softmax_over_the_samples_leaves_them_where_they_are():
+    layer, graph, x = dense(3, 3, bias=False), MLCGraph(), placeholder(3, 3)
+    y = graph.node(
+        MLCSoftmaxLayer(operation=MLCSoftmaxOperation.softmax, dimension=0), source=graph.node(layer, source=x)
+    )
+    t, numbers, wanted = placeholder(3, 3), values(3, 3, seed=1), values(3, 3, seed=2)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(reduction=SUM), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.addOutputs({"y": y})
+    assert training.compile(options=[], device=cpu())
+    out, losses = np.full((2, 3), 7, np.float32), []
+    assert training.execute(
+        inputsData={"x": data(numbers)},
+        lossLabelsData={"t": data(wanted)},
+        lossLabelWeightsData=None,
+        outputsData={"y": data(out)},
+        batchSize=2,
+        completionHandler=lambda result, error, seconds: losses.append(float(result)),
+    )
+    raised = np.exp(numbers[:2] @ layer.weights.numpy().reshape(3, 3).T)
+    want = raised / raised.sum(0)
+    np.testing.assert_allclose(out, want, rtol=1e-5)
+    np.testing.assert_allclose(losses, [((want - wanted[:2]) ** 2).sum()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+@pytest.mark.parametrize("count", [1, 2])
+def test_buffers_for_states_get_the_samples_that_ran(layers, count):
+    layer, reference = lstm(True, layers, MLCLSTMResultMode.outputAndStates)
+    graph, x, numbers = MLCGraph(), placeholder(3, 4, 2), values(3, 4, 2, seed=1)
+    graph.node(layer, source=x)
+    _, hidden, cell = graph.resultTensors(for_=layer)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.addOutputs({"h": hidden, "c": cell})
+    assert inference.compile(options=[], device=cpu())
+    states = reference(torch.from_numpy(numbers[:count]))[1]
+    for _ in range(3):  # the third takes the short way
+        buffers = {name: np.full((layers, 1, 3, 2), 7, np.float32) for name in ("h", "c")}
+        outputs = {name: data(buffer) for name, buffer in buffers.items()}
+        assert inference.execute(inputsData={"x": data(numbers)}, outputsData=outputs, batchSize=count)
+        for buffer, state in zip(buffers.values(), states, strict=True):
+            want = np.full((layers, 1, 3, 2), 7, np.float32)
+            want[:, 0, :count] = state.detach().numpy()
+            np.testing.assert_allclose(buffer, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("channels", [4, 5])
+def test_linked_graphs_cut_the_tensor_between_them_as_it_lies(channels, count):
+    turned, upper, t = Turned(channels), MLCGraph(), placeholder(4, 2)
+    last, wanted = dense(channels, 2, seed=7, bias=False), values(4, 2, seed=8)
+    weights = last.weights.numpy().reshape(2, channels).copy()
+    upper.node(last, source=upper.node(MLCTransposeLayer(dimensions=[1, 0]), source=turned.y))
+    one = MLCTrainingGraph(graphObjects=[turned.graph], lossLayer=None, optimizer=None)
+    two = MLCTrainingGraph(graphObjects=[upper], lossLayer=loss(reduction=SUM), optimizer=None)
+    assert one.addInputs({"x": turned.x}, lossLabels=None) and two.addInputs({}, lossLabels={"t": t})
+    assert all(graph.compile(options=[LINK], device=cpu()) for graph in (one, two)) and one.link(with_=[two])
+    assert one.bindAndWriteData({"x": data(turned.numbers)}, forInputs={"x": turned.x}, to=cpu(), synchronous=True)
+    assert two.bindAndWriteData({"t": data(wanted)}, forInputs={"t": t}, to=cpu(), synchronous=True)
+    assert one.executeForward(batchSize=count) and two.executeForward(batchSize=count), last_refusal()
+    assert two.executeGradient(batchSize=count) and one.executeGradient(batchSize=count), last_refusal()
+    inner = turned.numbers[:count] @ turned.weights.T
+    error = 2 * (inner @ weights.T - wanted[:count])
+    np.testing.assert_allclose(gradient(two, last.weights, last).reshape(2, -1), error.T @ inner, rtol=1e-4, atol=1e-5)
+    want = (error @ weights).T @ turned.numbers[:count]
+    found = gradient(one, turned.layer.weights, turned.layer).reshape(channels, 3)
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_a_linked_tensor_of_mixed_samples_is_refused_in_words():
+    lower, upper, x = MLCGraph(), MLCGraph(), placeholder(4, 3)
+    product = MLCMatMulLayer(descriptor=MLCMatMulDescriptor(alpha=1, transposesX=False, transposesY=True))
+    mixed = lower.node(product, sources=[x, x])
+    mixed.label = "products"
+    upper.node(dense(4, 2), source=mixed)
+    one, two = (MLCInferenceGraph(graphObjects=[graph]) for graph in (lower, upper))
+    assert one.addInputs({"x": x}) and two.addInputs({})
+    assert all(graph.compile(options=[LINK], device=cpu()) for graph in (one, two)) and one.link(with_=[two])
+    assert one.execute(inputsData={"x": data(values(4, 3))}, batchSize=2)
+    assert not two.execute(inputsData={}, batchSize=2)
+    assert "which part of the linked tensor 'products' of shape [4, 4]" in str(last_refusal())
