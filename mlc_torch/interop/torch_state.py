@@ -20,6 +20,9 @@ Names = Mapping[int, str]
 _HOW_IT_COMPUTES = {"foreach", "fused", "capturable", "differentiable"}
 """Settings that change neither the state nor what becomes of it: another machine may have others."""
 
+_NOT_ENTRIES = {"params", "lr", *_HOW_IT_COMPUTES}
+"""What a group has beside its entries; learning rates are written by themselves."""
+
 
 def saved_state(optimizer: torch.optim.Optimizer, names: Names) -> tuple[Tensors, dict[str, Any]]:
     """The state as tensors, by the place of their parameter, and everything in it that is no tensor."""
@@ -63,18 +66,45 @@ def _cannot_hold(optimizer: torch.optim.Optimizer, what: str) -> NoReturn:
 
 
 def _groups(optimizer: torch.optim.Optimizer, names: Names) -> list[dict[str, Any]]:
-    """Which parameters each group has, in order, and the settings that decide which state they have."""
+    """Which parameters each group has, in order, the settings that decide which state they have, and all its numbers."""
     return [
         {
             "parameters": [names.get(p.data_ptr()) for p in group["params"]],
             "settings": dict(_deciding(group)),
+            "entries": dict(_entries(group)),
         }
         for group in optimizer.param_groups
     ]
 
 
+def _entries(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What comes back with a checkpoint beside the learning rate: a scheduler may move any of it, as OneCycleLR does betas.
+
+    Anything else, such as a function or the names of parameters, is the program's and stays as it is.
+    """
+    for key, value in group.items():
+        if key not in _NOT_ENTRIES and isinstance(key, str):
+            if isinstance(value, str) or _is_number(value):
+                yield key, _plain(value)
+            elif isinstance(value, (tuple, list)) and all(map(_is_number, value)):
+                yield key, [*map(_plain, value)]
+
+
+def _is_number(value: Any) -> bool:
+    """A number, a switch, nothing, or a number that is a tensor, as learning rates and betas may be."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and not value.is_complex()
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return value is None or isinstance(value, float)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
 def _deciding(group: Mapping[str, Any]) -> Iterator[tuple[str, bool | str]]:
-    """Switches. Numbers may be others after a break; of torch's own only whether there is momentum decides on state."""
+    """Switches. Of the numbers of torch's own optimizers only whether there is momentum decides on state."""
     for key, value in group.items():
         if key == "momentum" and isinstance(value, (int, float)):
             yield key, value != 0
@@ -92,7 +122,10 @@ def state_change(optimizer: torch.optim.Optimizer, tensors: Tensors, said: Any, 
         _compare_groups(_groups(optimizer, names), said["groups"])
     loaded = _checked_state(optimizer, tensors, said.get("numbers"))
     now = optimizer.state_dict()["param_groups"]
-    groups = [group | {"lr": _like(group["lr"], rate)} for group, rate in zip(now, rates, strict=True)]
+    groups = [
+        group | _checked_entries(number, group, entries) | {"lr": _like(group["lr"], rate)}
+        for number, (group, entries, rate) in enumerate(zip(now, _said_entries(said, len(now)), rates, strict=True), 1)
+    ]
 
     def take_up(undo: Undo) -> None:
         undo(partial(optimizer.load_state_dict, optimizer.state_dict()))
@@ -108,9 +141,53 @@ def _checked_rates(optimizer: torch.optim.Optimizer, rates: Any) -> list[float]:
     return rates
 
 
-def _like(old: Any, rate: float) -> Any:
-    """A learning rate that is a tensor stays one."""
-    return torch.full_like(old, rate) if isinstance(old, torch.Tensor) else rate
+def _like(old: Any, number: Any) -> Any:
+    """A learning rate or another number that is a tensor stays one."""
+    return torch.full_like(old, number) if isinstance(old, torch.Tensor) else number
+
+
+def _said_entries(said: dict[str, Any], count: int) -> list[Any]:
+    """Of each group; files of earlier versions say nothing of them, and the optimizer's stay."""
+    groups = said.get("groups")
+    return [{}] * count if groups is None else [group.get("entries", {}) for group in groups]
+
+
+def _checked_entries(number: int, group: Mapping[str, Any], entries: Any) -> dict[str, Any]:
+    """The entries of a file in the form that they have here.
+
+    As by torch's own ``load_state_dict`` one that the optimizer has not comes to it: a scheduler's, which is made later. One
+    that only the optimizer has stays, since a scheduler that was made before would look for it.
+    """
+    if not isinstance(entries, dict):
+        refuse(f"it says of group {number} of its optimizer {describe(entries)}, expected its entries by their names")
+    made = {}
+    for key, value in entries.items():
+        plain = all(map(_is_number, value)) if isinstance(value, list) else isinstance(value, str) or _is_number(value)
+        if key in _NOT_ENTRIES or not plain:
+            refuse(
+                f"group {number} of its optimizer has {key} = {value!r}, expected a number, text, or several numbers"
+            )
+        old = group.get(key)
+        if key in group and not _fits(old, value):
+            refuse(f"group {number} of its optimizer has {key} = {value!r}, here it is {old!r}")
+        if isinstance(value, list):
+            olds = old if isinstance(old, (tuple, list)) else [None] * len(value)
+            row = [_like(o, v) for o, v in zip(olds, value, strict=True)]
+            made[key] = row if isinstance(old, list) else tuple(row)  # torch's own are tuples
+        else:
+            made[key] = _like(old, value)
+    return made
+
+
+def _fits(old: Any, new: Any) -> bool:
+    """Whether the optimizer can take ``new`` where it has ``old``: several numbers for as many, a number for a number."""
+    if isinstance(old, (tuple, list)):
+        return isinstance(new, list) and len(old) == len(new) and all(map(_fits, old, new))
+    if isinstance(old, torch.Tensor):
+        return old.numel() == 1 and isinstance(new, (int, float) if old.is_floating_point() else int)
+    if old is None or new is None:
+        return True
+    return isinstance(new, str) if isinstance(old, str) else _is_number(new) and _is_number(old)
 
 
 def _compare_groups(here: list[dict[str, Any]], said: Any) -> None:

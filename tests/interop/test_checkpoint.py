@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import stat
@@ -101,6 +102,75 @@ def test_every_optimizer_of_torch_goes_on_in_a_new_one(make, tmp_path):
     assert [float(group["lr"]) for group in groups] == pytest.approx([0.003] * len(groups))
     assert resumed.train(3, 6) == losses
     assert same(resumed.state(), stopped.state())
+
+
+def one_cycle(optimizer):
+    """Moves the learning rate and, beside it, the first beta or the momentum."""
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=20)
+
+
+def cyclic(optimizer):
+    return torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, step_size_up=3, cycle_momentum=True)
+
+
+SCHEDULED = {
+    "Adam": (by_torch(torch.optim.Adam), one_cycle),
+    "tensor": (by_torch(torch.optim.Adam, lr=torch.tensor(0.01)), one_cycle),
+    "SGD": (by_torch(torch.optim.SGD, momentum=0.9), one_cycle),
+    "groups": (
+        by_torch(torch.optim.AdamW, lambda p: [{"params": p[:2], "betas": (0.5, 0.9)}, {"params": p[2:]}]),
+        one_cycle,
+    ),
+    "cyclic": (by_torch(torch.optim.SGD, momentum=0.9), cyclic),
+}
+
+
+def scheduled_steps(program, schedule, first, last):
+    losses = []
+    for step in range(first, last):
+        losses += program.train(step, step + 1)
+        schedule.step()
+    return losses
+
+
+@pytest.mark.parametrize(("make", "schedule"), SCHEDULED.values(), ids=SCHEDULED)
+def test_what_a_scheduler_moved_comes_back(make, schedule, tmp_path):
+    """All of it, as by torch's own state dictionaries: the numbers of a group beside the learning rate, too."""
+    stopped = Classifier(make).compiled()
+    theirs = schedule(stopped.rule.optimizer)
+    scheduled_steps(stopped, theirs, 0, 4)
+    save_checkpoint(stopped.training, tmp_path / "a")
+    kept, saved = copy.deepcopy(theirs.state_dict()), copy.deepcopy(stopped.rule.optimizer.state_dict()["param_groups"])
+    losses = scheduled_steps(stopped, theirs, 4, 9)
+
+    resumed = Classifier(make, seed=40).compiled()
+    ours = schedule(resumed.rule.optimizer)
+    load_checkpoint(resumed.training, tmp_path / "a")
+    assert resumed.rule.optimizer.state_dict()["param_groups"] == saved
+    assert [*map(types, resumed.rule.optimizer.param_groups)] == [*map(types, stopped.rule.optimizer.param_groups)]
+    ours.load_state_dict(kept)
+    assert scheduled_steps(resumed, ours, 4, 9) == losses
+    assert same(resumed.state(), stopped.state())
+
+
+def types(group):
+    return {key: type(value) for key, value in group.items()}
+
+
+def test_a_scheduler_on_one_side_only(tmp_path):
+    """What it adds to a group comes along, as with torch; what another one added here is still there for it."""
+    with_one, without = (Classifier(by_torch(torch.optim.Adam), seed=n).compiled() for n in (0, 3))
+    schedule = one_cycle(with_one.rule.optimizer)
+    scheduled_steps(with_one, schedule, 0, 2)
+    save_checkpoint(with_one.training, tmp_path / "with")
+    save_checkpoint(without.training, tmp_path / "without")
+    (group,) = copy.deepcopy(with_one.rule.optimizer.state_dict()["param_groups"])
+    load_checkpoint(without.training, tmp_path / "with")
+    assert without.rule.optimizer.state_dict()["param_groups"] == [group]
+    load_checkpoint(with_one.training, tmp_path / "without")
+    (now,) = with_one.rule.optimizer.param_groups
+    assert now["betas"] == (0.9, 0.999) and now["max_lr"] == 0.2
+    scheduled_steps(with_one, schedule, 2, 4)
 
 
 @pytest.mark.parametrize("where", DEVICES)

@@ -237,6 +237,10 @@ def test_a_torch_optimizer_made_otherwise(tmp_path, saved, loaded, says, fresh):
     target.train(2, 3)
 
 
+def entries(**changes):
+    return lambda tensors, about: about["optimizer"]["torch"]["groups"][0]["entries"].update(changes)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -246,10 +250,20 @@ def test_a_torch_optimizer_made_otherwise(tmp_path, saved, loaded, says, fresh):
         (lambda t, a: a["optimizer"]["torch"].update(groups=[{"parameters": 3}]), "groups [{'parameters': 3}]"),
         (lambda t, a: a["optimizer"]["torch"]["groups"][0].update(settings=[]), "of its optimizer's groups"),
         (lambda t, a: t.update({"optimizer/torch/0/exp_avg": torch.zeros(3)}), "torch/0/exp_avg is [3] in the file"),
+        (lambda t, a: a["optimizer"]["torch"]["groups"][0].pop("entries"), ""),
+        (entries(betas=[0.5]), "has betas = [0.5], here it is (0.9, 0.999)"),
+        (entries(betas=0.5), "has betas = 0.5, here it is (0.9, 0.999)"),
+        (entries(betas=["a", "b"]), "has betas = ['a', 'b'], expected a number"),
+        (entries(eps=[1e-8]), "has eps = [1e-08], here it is 1e-08"),
+        (entries(eps="small"), "has eps = 'small', here it is 1e-08"),
+        (entries(eps=10**400), "has eps = 1000"),
+        (entries(eps={}), "has eps = {}, expected a number"),
+        (entries(params=[0]), "has params = [0], expected"),
+        (lambda t, a: a["optimizer"]["torch"]["groups"][0].update(entries=3), "of group 1 of its optimizer 3 (int)"),
     ],
 )
 def test_hostile_groups_of_a_torch_optimizer(tmp_path, change, says):
-    """Into one that has no state yet. Files of versions that said nothing of the groups are read."""
+    """Into one that has no state yet. Files of versions that said nothing of the groups, or of their numbers, are read."""
     source = Classifier("torch AdamW").compiled()
     source.train(0, 2)
     save_checkpoint(source.training, tmp_path / "a")
@@ -264,15 +278,18 @@ def test_hostile_groups_of_a_torch_optimizer(tmp_path, change, says):
     assert says in str(why.value)
 
 
-def test_numbers_and_ways_of_computing_may_be_others(tmp_path):
-    source = Classifier(by_torch(Adam, foreach=False)).compiled()
+def test_numbers_are_the_file_s_and_ways_of_computing_may_be_others(tmp_path):
+    """A file of a version that wrote no numbers leaves those that there are."""
+    source = Classifier(by_torch(Adam, foreach=False, eps=1e-7)).compiled()
     source.train(0, 2)
     save_checkpoint(source.training, tmp_path / "a")
-    target = Classifier(by_torch(Adam, foreach=True, betas=(0.5, 0.9), weight_decay=0.1)).compiled()
-    load_checkpoint(target.training, tmp_path / "a")
-    (group,) = target.rule.optimizer.param_groups
-    assert group["betas"] == (0.5, 0.9) and group["foreach"] is True
-    target.train(2, 3)
+    old = rewritten(tmp_path / "a", lambda t, a: a["optimizer"]["torch"]["groups"][0].pop("entries"))
+    for path, betas, decay, eps in ((tmp_path / "a", (0.9, 0.999), 0, 1e-7), (old, (0.5, 0.9), 0.1, 1e-8)):
+        target = Classifier(by_torch(Adam, foreach=True, betas=(0.5, 0.9), weight_decay=0.1)).compiled()
+        load_checkpoint(target.training, path)
+        (group,) = target.rule.optimizer.param_groups
+        assert (group["betas"], group["weight_decay"], group["eps"], group["foreach"]) == (betas, decay, eps, True)
+        target.train(2, 3)
 
 
 @pytest.mark.parametrize(
