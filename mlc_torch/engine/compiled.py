@@ -71,9 +71,8 @@ class Compiled:
             warnings.simplefilter("ignore")  # what torch tells its own developers
             joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, mode)
             keep_own_kernels(joint.graph, plan.device)
-            first = len(plan.parameters)
-            written = _only_changed(joint, range(first, first + len(plan.buffers)), self._readable)
-            self._buffers = [self._standing[i] for i in written]
+            written = _only_changed(joint, len(self._standing), self._readable)
+            self._written = [self._standing[i] for i in written]
             self._kept = self._readable + len(written)
             forward, backward, self._needed = split_joint(joint, self._kept, len(injected), written)
             self._forward = compile_graph(forward)
@@ -93,8 +92,8 @@ class Compiled:
         if self._backward is not None:
             saved += made[self._kept :]
             self._saved = saved
-        for buffer, new in zip(self._buffers, made[self._readable : self._kept], strict=True):
-            buffer.copy_(new)
+        for memory, new in zip(self._written, made[self._readable : self._kept], strict=True):
+            memory.copy_(new)
         for number in self._lent:
             values[number] = values[number].clone()
         return values
@@ -180,12 +179,19 @@ def _steps(tensor: torch.Tensor) -> list[int]:
 _COPIES = (torch.ops.aten.clone.default, torch.ops.aten.alias.default, torch.ops.aten.detach.default)
 
 
-def _only_changed(joint: fx.GraphModule, buffers: Sequence[int], readable: int) -> list[int]:
-    """Of the results that are the buffers' new values, drop those that are the old ones. Gives the inputs that change."""
+def _only_changed(joint: fx.GraphModule, standing: int, readable: int) -> list[int]:
+    """Of the results that are the new values of parameters and buffers, the first ``standing`` inputs, drop those that are the
+    old ones. Gives the inputs that change.
+
+    What torch writes into inputs at the end goes, too: results say it, and what a pass was fed stays the caller's.
+    """
     nodes = list(joint.graph.nodes)
     placeholders, output = [n for n in nodes if n.op == "placeholder"], nodes[-1]
+    for node in nodes:
+        if node.target is torch.ops.aten.copy_.default and node.args[0] in placeholders and not node.users:
+            joint.graph.erase_node(node)
     given: Any = output.args[0]
-    moving = dict(zip(buffers, given[readable:], strict=False))
+    moving = dict(zip(range(standing), given[readable:], strict=False))
     for number, node in moving.items():
         while isinstance(node, fx.Node) and node.target in _COPIES:
             node = node.args[0]
@@ -211,7 +217,8 @@ def _functional_graph(
     draws: Sequence[Draw],
     mode: Mode,
 ) -> fx.GraphModule:
-    """Forward and gradient as one graph in which nothing is written in place: new statistics are results."""
+    """Forward and gradient as one graph in which nothing is written in place: new statistics are results, and so are
+    parameters that a layer writes into, as an embedding does that shortens its rows."""
     trained = {id(leaf) for leaf in plan.leaves}
 
     def joint(*flat: torch.Tensor) -> list[Any]:
@@ -234,7 +241,7 @@ def _functional_graph(
                 own_masks = [m for d, m in zip(draws, masks, strict=True) if d.noise is noise]
                 stack.enter_context(noise.fed(own_masks))
             env = run_forward(plan, fed, constant, call=functional(stand_in, plan.device, {}))
-        made = [*(env[slot] for slot in plan.readable), *moving]
+        made = [*(env[slot] for slot in plan.readable), *(p.detach() for p in local), *moving]
         if not mode.differentiates:
             return made
         gradients, wanted = run_gradient(plan, env, rest, [stand_in[id(leaf)] for leaf in plan.leaves])

@@ -8,7 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph, torch_private
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCDataType,
+    MLCDevice,
+    MLCEmbeddingDescriptor,
+    MLCEmbeddingLayer,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCLossLayer,
+    MLCReductionType,
+    MLCTensor,
+    MLCTrainingGraph,
+    torch_private,
+)
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.gear import Gear
@@ -120,6 +133,74 @@ def test_a_buffer_that_changes_in_inference_goes_on_changing(monkeypatch):
         assert graph.execute(inputsData={"x": data(np.ones((2, 3), np.float32))}, batchSize=2)
         np.testing.assert_array_equal(array(y), np.full((2, 3), number))
     assert module.count.tolist() == [4, 4, 4] and module.scale.tolist() == [2, 2, 2]
+
+
+class Clamped(torch.nn.Module):
+    """Keeps its weight within bounds, in training and in inference."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor([2.0, -3.0, 0.5]))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-1, 1)
+        return torch.tanh(x * self.weight)
+
+
+def run_compiled(layer, source, values, how):
+    """The layer, and something to fuse, in the compiled gear: in inference, a training step, or the forward phase of one."""
+    base = MLCGraph()
+    y = base.node(MLCActivationLayer.softSign, source=base.node(layer, source=source))
+    shape = tuple(y.descriptor.shape)
+    label, labels = placeholder(*shape), np.zeros(shape, np.float32)
+    if how == "inference":
+        graph = MLCInferenceGraph(graphObjects=[base])
+        assert graph.addInputs({"x": source})
+    else:
+        loss = MLCLossLayer.meanSquaredError(reductionType=MLCReductionType.mean, weight=1.0)
+        graph = MLCTrainingGraph(graphObjects=[base], lossLayer=loss, optimizer=None)
+        assert graph.addInputs({"x": source}, lossLabels={"y": label})
+    assert graph.compile(options=[], device=MLCDevice.cpu(), use_inductor=True)
+    assert graph._session(Variant.whole).prepared.name == "compiled"
+    if how == "inference":
+        assert graph.execute(inputsData={"x": data(values)}, batchSize=2)
+    elif how == "step":
+        step(graph, {"x": data(values), "y": data(labels)}, samples=2)
+    else:
+        bound, tensors = {"x": data(values), "y": data(labels)}, {"x": source, "y": label}
+        assert graph.bindAndWriteData(bound, forInputs=tensors, to=MLCDevice.cpu(), synchronous=True)
+        assert graph.executeForward(batchSize=2)
+
+
+HOW = ["inference", "step", "phase"]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_rows_that_an_embedding_shortens_are_shortened_in_its_weights(how, monkeypatch):
+    monkeypatch.setattr("mlc_torch.engine.compiled.compile_graph", lambda graph: lambda given: graph(*given))
+    weights, indices = np.full((4, 3), 2, np.float32), np.array([[0, 1], [1, 3]], np.int32)
+    kind = MLCEmbeddingDescriptor(
+        embeddingCount=4,
+        embeddingDimension=3,
+        paddingIndex=None,
+        maximumNorm=1.0,
+        pNorm=2.0,
+        scalesGradientByFrequency=False,
+    )
+    layer = MLCEmbeddingLayer(descriptor=kind, weights=MLCTensor.from_numpy(weights))
+    want = np.full((4, 3), 2.0)
+    want[[0, 1, 3]] /= np.linalg.norm(want[0])
+    run_compiled(layer, MLCTensor(shape=[2, 2], dataType=MLCDataType.int32), indices, how)
+    np.testing.assert_allclose(weights, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_what_a_module_writes_into_its_weight_is_there(how, monkeypatch):
+    monkeypatch.setattr("mlc_torch.engine.compiled.compile_graph", lambda graph: lambda given: graph(*given))
+    module = Clamped()
+    run_compiled(TorchLayer(module), placeholder(2, 3), np.ones((2, 3), np.float32), how)
+    assert module.weight.tolist() == [1, -1, 0.5]
 
 
 @pytest.mark.slow
