@@ -24,8 +24,8 @@ class Found:
     shapes: list[Shape]
     nested: bool
     """Whether they come in anything but a tensor or a tuple of several, or without a dimension."""
-    rebinds: bool
-    """Whether the module puts new tensors into its buffers instead of writing into them."""
+    rebinds: frozenset[str]
+    """The buffers that the module puts new tensors into the place of, instead of writing into them."""
 
     def descriptors(self) -> list[MLCTensorDescriptor]:
         for _, dtype in self.shapes:
@@ -45,7 +45,7 @@ def dry_run(module: nn.Module, sources: Sequence[MLCTensorDescriptor]) -> Found:
         return found
     if trained.shapes != found.shapes:
         refuse(f"the module gives {_words(found)} in inference and {_words(trained)} in training")
-    return Found(found.shapes, found.nested or trained.nested, found.rebinds or trained.rebinds)
+    return Found(found.shapes, found.nested or trained.nested, found.rebinds | trained.rebinds)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -57,6 +57,15 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_in(part)
     elif isinstance(value, Mapping):
         yield from tensors_in(list(value.values()))
+
+
+def buffers_of(module: nn.Module) -> list[tuple[str, nn.Module, str, Any]]:
+    """Every buffer: its whole name, the module that has it, its name there, and the tensor or ``None``."""
+    return [
+        (f"{path}.{name}" if path else name, owner, name, buffer)
+        for path, owner in module.named_modules()
+        for name, buffer in owner._buffers.items()
+    ]
 
 
 def _words(found: Found) -> str:
@@ -107,7 +116,7 @@ def _run(
     # A result that a module remembers cannot be copied with its history.
     kept = [v for m in module.modules() for v in vars(m).values() if isinstance(v, torch.Tensor) and not v.is_leaf]
     twin = copy.deepcopy(module, memo | {id(v): v.detach() for v in kept}).train(training)
-    before = [(m, name, b) for m in twin.modules() for name, b in m._buffers.items()]
+    before = buffers_of(twin)
     device: AbstractContextManager[Any] = nullcontext()
     first = next(module.parameters(), None)
     if not isinstance(place, torch.device) and first is not None:
@@ -124,5 +133,5 @@ def _run(
         isinstance(made, (tuple, list)) and len(made) > 1 and all(isinstance(m, torch.Tensor) for m in made)
     )
     flat = flat and all(r.dim() for r in results)
-    rebinds = any(m._buffers.get(name) is not b for m, name, b in before)
+    rebinds = frozenset(path for path, owner, name, b in before if owner._buffers.get(name) is not b)
     return Found([(tuple(r.shape), r.dtype) for r in results], not flat, rebinds)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from mlc_torch.interop.dry_run import dry_run, tensors_in
+from mlc_torch.engine.undo import undone
+from mlc_torch.interop.dry_run import buffers_of, dry_run, tensors_in
 from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
 from mlc_torch.layers.sharing import UNKNOWN, along_first, mixes
 from mlc_torch.refusals import refuse
@@ -28,6 +29,7 @@ class TorchLayer(MLCLayer):
     _supports = ANY_TYPE
     _module_is_given = True
     _adapts: bool
+    _rebinds: frozenset[str]
 
     @declare("init(_ module: Any, label: String? = nil)", ours=True)
     def _create(cls, module, label=None):
@@ -35,7 +37,7 @@ class TorchLayer(MLCLayer):
             raise TypeError(f"TorchLayer expects a torch.nn.Module, got {type(module).__name__}")
         parameters = {n: MLCTensorParameter._create(_parameter_tensor(n, p)) for n, p in module.named_parameters()}
         statistics = {n: _over(b, n) for n, b in module.named_buffers() if b.numel()}
-        made = cls._layer(given=module, parameters=parameters, statistics=statistics, adapts=False)
+        made = cls._layer(given=module, parameters=parameters, statistics=statistics, adapts=False, rebinds=frozenset())
         made._label = type(module).__name__ if label is None else label
         return made
 
@@ -46,8 +48,8 @@ class TorchLayer(MLCLayer):
 
     def _infer(self, sources):
         found = dry_run(self._given, sources)
-        if (found.nested or found.rebinds) and not self._adapts:
-            self._adapts, self._module = True, None
+        if (found.nested and not self._adapts) or not found.rebinds <= self._rebinds:
+            self._adapts, self._rebinds, self._module = True, self._rebinds | found.rebinds, None
         return found.descriptors()
 
     def _samples(self, axes, sources, results):
@@ -100,7 +102,7 @@ class TorchLayer(MLCLayer):
                 own = {n: f"{path}.{n}" if path else n for n, _ in module.named_parameters()}
                 if self._parameters.keys() >= set(own.values()):  # not those of another name that share their weights
                     _OneBlock(module, {n: self._parameters[name]._tensor._cell for n, name in own.items()})
-        return Adapter(self._given) if self._adapts else self._given
+        return Adapter(self._given, self._rebinds) if self._adapts else self._given
 
     def __repr__(self) -> str:
         if "_given" not in self.__dict__:
@@ -138,22 +140,38 @@ class _OneBlock:
 class Adapter(nn.Module):
     """Gives the tensors that ``module`` returns in a row, a scalar as ML Compute's ``[1]``.
 
-    Buffers that the module replaced are written back into their memory.
+    Buffers that the module replaced are written back into their memory. Those of which that is known (``rebinds``) it does not
+    get itself where there will be a gradient, but a copy: autograd may have kept the old value, which must stay as it is.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, rebinds: frozenset[str]) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.rebinds = module, rebinds
 
     def forward(self, *sources: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        before = [(m, name, b) for m in self.module.modules() for name, b in m._buffers.items()]
-        made = tuple(t if t.dim() else t.reshape(1) for t in tensors_in(self.module(*sources)))
-        for owner, name, buffer in before:
-            now = owner._buffers.get(name)
-            if now is not buffer and now is not None and buffer is not None:
-                with torch.no_grad():
-                    buffer.copy_(now)
-                owner._buffers[name] = buffer
+        before = [entry for entry in buffers_of(self.module) if entry[3] is not None]
+        lent: dict[int, torch.Tensor] = {}
+        if torch.is_grad_enabled():
+            lent = {id(b): b.clone() for path, _, _, b in before if path in self.rebinds}
+
+        def run() -> tuple[torch.Tensor, ...]:
+            for _, owner, name, buffer in before:
+                owner._buffers[name] = lent.get(id(buffer), buffer)
+            made = tuple(t if t.dim() else t.reshape(1) for t in tensors_in(self.module(*sources)))
+            changed = [(b, now) for _, owner, name, b in before if (now := owner._buffers.get(name)) is not b]
+            # Of a buffer with two names, one may have been replaced: that comes last.
+            for buffer, now in sorted(changed, key=lambda pair: pair[1] is not lent.get(id(pair[0]))):
+                if now is not None:
+                    with torch.no_grad():
+                        buffer.copy_(now)
+            return made
+
+        def give_back() -> None:
+            for _, owner, name, buffer in before:
+                if owner._buffers.get(name) is not None:
+                    owner._buffers[name] = buffer
+
+        made = undone(run, give_back)
         return made if len(made) > 1 else made[0]
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import mlc_torch as mlc
 from mlc_torch.engine.trace import _Recorder
-from mlc_torch.interop import TorchLayer
+from mlc_torch.interop import TorchLayer, TorchOptimizer
 from mlc_torch.running.state import Variant
 from tests.interop.programs import DEVICES, data, device, empty, numbers, settings, squared_error
 
@@ -212,6 +212,90 @@ def test_rebound_buffers_are_written_back():
     torch.testing.assert_close(ours.seen, theirs.seen)
     (cell,) = program.layer._buffer_cells
     torch.testing.assert_close(cell.value, theirs.seen)
+
+
+class UsedAndReplaced(nn.Module):
+    """Computes with a buffer, of which autograd keeps the value, and then puts another into its place; it has two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("scale", torch.ones(2))
+        self.register_buffer("first", self.scale)
+        self.register_buffer("runs", torch.zeros(1))
+        self.register_buffer("cache", None)
+
+    def forward(self, x):
+        y = self.linear(x) * self.scale
+        self.scale = self.scale + 0.5 * y.detach().mean(0)
+        self.runs += 1
+        return y
+
+
+def in_phases(program, step):
+    x, y = program.batch(step)
+    bound, tensors = {"x": data(x), "y": data(y)}, {"x": program.x, "y": program.y}
+    assert program.training.bindAndWriteData(bound, forInputs=tensors, to=device(), synchronous=True)
+    assert program.training.executeForward(batchSize=4)
+    assert program.training.executeGradient(batchSize=4), mlc.last_refusal()
+    assert program.training.executeOptimizerUpdate()
+
+
+@pytest.mark.parametrize("phases", [False, True], ids=["one call", "phases"])
+@pytest.mark.parametrize("options", [(), (PLAIN,)], ids=["fast", "plain"])
+def test_a_buffer_is_replaced_after_it_was_used(options, phases):
+    ours, theirs = made(UsedAndReplaced), made(UsedAndReplaced)
+    memory = ours.scale
+    program = Trained(ours, (4, 3), (4, 2), options=options)
+    want = plain_loop(theirs, (4, 3), (4, 2), 4)
+    if phases:
+        for step in range(4):
+            in_phases(program, step)
+    else:
+        np.testing.assert_allclose(program.train(4), want, rtol=1e-5)
+    assert ours.scale is memory
+    for name in ("linear.weight", "linear.bias", "scale", "runs"):
+        torch.testing.assert_close(ours.state_dict()[name], theirs.state_dict()[name], rtol=1e-5, atol=1e-6)
+
+
+class StopsBehind(UsedAndReplaced):
+    stops = False
+
+    def forward(self, x):
+        y = super().forward(x)
+        if self.stops:
+            raise RuntimeError("no more")
+        return y
+
+
+class StopsInStep(torch.optim.SGD):
+    stops = False
+
+    def step(self, closure=None):
+        if self.stops:
+            raise RuntimeError("no more")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("where", ["forward", "update"])
+def test_a_step_that_fails_leaves_a_replaced_buffer(where):
+    ours, theirs = made(StopsBehind), made(StopsBehind)
+    memory, rule = ours.scale, StopsInStep(ours.parameters(), lr=RATE)
+    program = Trained(ours, (4, 3), (4, 2), options=(PLAIN,), optimizer=TorchOptimizer(rule))
+    program.train(2)
+    plain_loop(theirs, (4, 3), (4, 2), 2)
+    stopping = {"forward": ours, "update": rule}[where]
+    stopping.stops = True
+    x, y = program.batch(2)
+    step = {"inputsData": {"x": data(x)}, "lossLabelsData": {"y": data(y)}, "lossLabelWeightsData": None}
+    with pytest.raises(RuntimeError, match="no more"):
+        program.training.execute(**step, batchSize=4)
+    assert ours.scale is memory and ours.runs.item() == 2
+    torch.testing.assert_close(ours.scale, theirs.scale)
+    stopping.stops = False
+    assert program.training.execute(**step, batchSize=4)
+    theirs(torch.from_numpy(x))
+    torch.testing.assert_close(ours.scale, theirs.scale)
 
 
 def test_making_the_node_runs_nothing():
