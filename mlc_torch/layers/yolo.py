@@ -8,6 +8,7 @@ confidence of 1 where there is an object, and the classes one-hot.
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -33,8 +34,8 @@ class YOLOLoss(nn.Module):
     of the batch's loss, whose terms are divided by the objects in the batch (by twice as many for the size, as there
     are two numbers to an object) and, for the confidence, by all cells of the batch.
 
-    The descriptor's fields are read at each run of the module. A graph has recorded them: what is set counts from the next
-    ``compile`` on. Half precision is computed in single, where the 1e-4 and 1e-5 of the formula still count.
+    The descriptor's fields are read when a graph is compiled: what is set counts from the next ``compile`` on. Before the first
+    one they are read at each run. Half precision is computed in single, where the 1e-4 and 1e-5 of the formula still count.
     """
 
     anchors: torch.Tensor
@@ -45,9 +46,14 @@ class YOLOLoss(nn.Module):
     def __init__(self, descriptor: MLCYOLOLossDescriptor) -> None:
         super().__init__()
         self.descriptor = descriptor
+        self._compiled: MLCYOLOLossDescriptor | None = None
+
+    def read_descriptor(self) -> None:
+        """Keep the fields as they are now: a recording would, and what is not recorded must compute the same."""
+        self._compiled = copy.copy(self.descriptor)
 
     def forward(self, predictions: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        d = self.descriptor
+        d = self.descriptor if self._compiled is None else self._compiled
         dtype = torch.promote_types(predictions.dtype, torch.float32)
         anchors = self.anchors.to(predictions.device, dtype).view(1, -1, 2, 1, 1)
         batch, _, height, width = predictions.shape
@@ -143,6 +149,11 @@ class MLCYOLOLossLayer(MLCLossLayer, inherits_initializers=False):
         if labels._shape != predictions._shape:
             refuse(f"the labels must have the predictions' shape {predictions.shape}, got {labels.shape}")
         return [described((batch,), predictions._dataType)]
+
+    def _check(self, sources):
+        module = self.module
+        assert isinstance(module, YOLOLoss)
+        module.read_descriptor()
 
     def _samples(self, axes, sources, results):
         """The terms are divided by the objects of all samples, which the ranks add up."""

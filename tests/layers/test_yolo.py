@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import mlc_torch as mlc
 from mlc_torch.enums import MLCReductionType
 from mlc_torch.layers.yolo import MLCYOLOLossLayer
 from mlc_torch.refusals import last_refusal
@@ -85,6 +86,41 @@ def test_setting_a_field_shows_at_the_next_run():
     want = yolo(y.double().numpy(), t.numpy(), ANCHORS, {"scaleClassLoss": 50.0})
     np.testing.assert_allclose(layer.module(y, t).numpy(), want, rtol=1e-4)
     assert not torch.allclose(before, layer.module(y, t))
+
+
+@pytest.mark.parametrize("options", [[], [mlc.MLCGraphCompilationOptions.disableLayerFusion]], ids=["fast", "plain"])
+def test_in_a_graph_a_field_counts_from_the_next_compile_on(options):
+    """In whole and in short batches, by the formula for one anchor in one cell, where raw predictions and labels are 1."""
+    descriptor = mlc.MLCYOLOLossDescriptor(anchorBoxes=np.ones(2, np.float32).tobytes(), anchorBoxCount=1)
+    x, t, graph = mlc.MLCTensor(shape=[2, 6, 1, 1]), mlc.MLCTensor(shape=[2, 6, 1, 1]), mlc.MLCGraph()
+    graph.node(mlc.MLCActivationLayer.relu, source=x)
+    training = mlc.MLCTrainingGraph(
+        graphObjects=[graph], lossLayer=MLCYOLOLossLayer(descriptor=descriptor), optimizer=None
+    )
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    ones, found = np.ones((2, 6, 1, 1), np.float32), []
+
+    def loss(samples):
+        assert training.execute(
+            inputsData={"x": ones},
+            lossLabelsData={"t": ones},
+            lossLabelWeightsData=None,
+            batchSize=samples,
+            completionHandler=lambda result, error, seconds: found.append(result.numpy()[:samples].sum().item()),
+        )
+        return found.pop()
+
+    descriptor.shouldRescore = False
+    sigmoid = 1 / (1 + np.exp(-1.0))
+    size = 10 * 2 * (0.5 * (1 - np.log(1 + 1e-5)) ** 2) / 2
+    rest = size + 100 * -np.log(sigmoid)  # a softmax over one class costs nothing
+    for before, after in ((10.0, 1000.0), (1000.0, 10.0)):
+        assert descriptor.scaleSpatialPositionLoss == before
+        assert training.compile(options=options, device=mlc.MLCDevice.cpu())
+        descriptor.scaleSpatialPositionLoss = after
+        for samples in (2, 1, 2):
+            position = before * samples * 2 * (1 - sigmoid) ** 2 / (samples + 1e-4)
+            np.testing.assert_allclose(loss(samples), position + rest, rtol=1e-4)
 
 
 def test_anchors_are_the_first_of_the_bytes():
