@@ -122,6 +122,8 @@ def run_gradient(
     found: tuple[torch.Tensor | None, ...] = (None,) * (len(leaves) + len(asked))
     if roots and found:
         found = backward(roots, upstream, [*leaves, *(value for _, value in asked)])
+        # nn.Embedding(sparse=True) gives the rows that it read; optimizers here move all of them.
+        found = tuple([g.to_dense() if g is not None and g.is_sparse else g for g in found])
     of_slot = {slot: g for (slot, _), g in zip(asked, found[len(leaves) :], strict=True)}
     totals = combine(plan.trained, found[: len(leaves)], of_slot)
     return totals, [of_slot.get(slot) for slot in plan.wanted]

@@ -247,6 +247,8 @@ class _Recorder(TorchDispatchMode):
         return node
 
     def _know(self, tensor: torch.Tensor, node: fx.Node) -> None:
+        if tensor.is_sparse:
+            raise NotRecordable("a module computes with sparse tensors (nn.Embedding(sparse=True) does)")
         self._nodes[_where(tensor)] = node
         node.meta.setdefault("lies", (tuple(tensor.shape), tensor.stride(), tensor.dtype))
         self._held.append(tensor)

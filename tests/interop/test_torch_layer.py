@@ -214,6 +214,37 @@ def test_rebound_buffers_are_written_back():
     torch.testing.assert_close(cell.value, theirs.seen)
 
 
+@pytest.mark.parametrize("options", [(), (PLAIN,)], ids=["fast", "plain"])
+@pytest.mark.parametrize("phases", [False, True], ids=["one call", "phases"])
+def test_sparse_gradients_train_as_dense_ones(phases, options):
+    """A row that is read twice, rows that are not, and momentum, which moves those as well."""
+    ours, theirs = made(lambda: nn.Embedding(6, 4, sparse=True)), made(lambda: nn.Embedding(6, 4))
+    graph, x, y = mlc.MLCGraph(), empty(3, type=mlc.MLCDataType.int64), empty(3, 4)
+    graph.node(TorchLayer(ours), source=x)
+    rule = mlc.MLCSGDOptimizer(descriptor=settings(RATE), momentumScale=0.9, usesNesterovMomentum=False)
+    training = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=squared_error(), optimizer=rule)
+    assert training.addInputs({"x": x}, lossLabels={"y": y}) and training.compile(
+        options=list(options), device=device()
+    )
+    assert options or "sparse" in training.summary().why
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=RATE, momentum=0.9)
+    for step, indices in enumerate(([1, 1, 3], [0, 3, 3], [5, 1, 0])):
+        given, labels = np.array(indices), numbers(3, 4, seed=step)
+        bound = {"x": data(given), "y": data(labels)}
+        if phases:
+            assert training.bindAndWriteData(bound, forInputs={"x": x, "y": y}, to=device(), synchronous=True)
+            assert training.executeForward(batchSize=3) and training.executeGradient(batchSize=3)
+            assert training.executeOptimizerUpdate()
+        else:
+            assert training.execute(
+                inputsData={"x": bound["x"]}, lossLabelsData={"y": bound["y"]}, lossLabelWeightsData=None, batchSize=3
+            ), mlc.last_refusal()
+        optimizer.zero_grad()
+        ((theirs(torch.from_numpy(given)) - torch.from_numpy(labels)) ** 2).mean().backward()
+        optimizer.step()
+        torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-5, atol=1e-6)
+
+
 class UsedAndReplaced(nn.Module):
     """Computes with a buffer, of which autograd keeps the value, and then puts another into its place; it has two names."""
 
