@@ -35,6 +35,8 @@ class Written:
     draws: list[Draw]
     lent: list[int]
     written: Sequence[int]
+    constants: dict[str, torch.Tensor]
+    """What modules brought along besides parameters and buffers; here reports of memory find it."""
     size: int
     """How many bytes a pass makes."""
 
@@ -103,7 +105,7 @@ class Planned:
             self._sends(recording),
         )
         draws, lent, size = recording.draws, recording.lent, bytes_made(recording)
-        return Written(plan, form, make_forward, make_backward, draws, lent, recording.written, size)
+        return Written(plan, form, make_forward, make_backward, draws, lent, recording.written, own, size)
 
     def _sends(self, recording: Recording) -> list[Send]:
         """Each bucket of gradients leaves as soon as the last of them is there."""

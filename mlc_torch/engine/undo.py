@@ -129,8 +129,10 @@ def undisturbed(plan: Plan, noise: NoiseStates, work: Callable[[], T]) -> T:
     copies, kept = ({id(b): b.clone() for _, _, b in own} for _ in range(2))
     written = {id(b): b._version for _, _, b in own}
     streams = [(stream, stream.get_state()) for stream, _ in noise]
+    around = ambience()
 
     def go_back() -> None:
+        restore_ambience(around)
         for held, name, b in own:
             held[name] = b
         others = [b for _, _, b in own if b._version != written[id(b)]]  # which a module reaches in a way of its own

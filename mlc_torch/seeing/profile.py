@@ -52,11 +52,12 @@ class Profile(Table):
     The graph runs module by module meanwhile: shares tell where the time goes, the sum is more than a fast gear takes.
     """
 
+    _is_running = False
+
     def __init__(self, facts: Callable[[], GraphFacts], runs: Forced) -> None:
         super().__init__("profiling has not ended", (), ())
         self._facts, self._runs = facts, runs
         self._profiler: Any = None
-        self._is_running = False
         self._ended = False
         self.layers: list[Row] = []
         """One for each node that ran, in the order of the graph."""
@@ -102,7 +103,7 @@ class Profile(Table):
 
     def __del__(self) -> None:
         """A Ctrl-C as the block was left may have come before its end could do anything."""
-        if getattr(self, "_is_running", False):
+        if self._is_running:
             with suppress(Exception):  # torch's own was stopped, and only that was not noted
                 self._stop()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 
+import torch
+
 from tests.disturbance.disturbing import Lines, lines_of
 from tests.disturbance.subjects import NETWORKS, Pair
 
@@ -53,6 +55,7 @@ def test_of_a_late_look_gone_after_more_steps():
         lines = Lines(at)
         kept = [pair.answer_of(lambda pair=pair: look(pair), lines)]
         struck.add(lines.where)
+        assert torch.is_grad_enabled(), f"interrupted at {lines.where}"
         for one in pair.both():
             assert one.gradient(pair.step) and one.update(pair.step)
         pair.step += 1
