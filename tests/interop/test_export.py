@@ -120,6 +120,9 @@ def warnings_of_ours(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name == "mlc_torch" and r.levelname == "WARNING"]
 
 
+OPENS_STATES = "2.13"
+"""torch 2.11 cannot tell that of 3 and 6 batches 3 are the fewer; of the versions between, none was tried."""
+
 NETWORKS = {
     "attention": (attention_network, (0, 0)),
     "lstm with states": (lstm_network, (0, 2, 2)),
@@ -138,8 +141,10 @@ def test_attention_and_states_leave_the_batch_open(kind, declared, tmp_path, cap
     session = None
     if declared > 1:  # writing a file takes seconds
         session = onnxruntime.InferenceSession(export_onnx(inference, tmp_path / "open.onnx"))
-    assert not warnings_of_ours(caplog)
-    for batch in (1, 3, declared, 60):  # 60 samples of five are more rows than attention takes for few
+    opens = kind == "attention" or torch.__version__ >= OPENS_STATES
+    assert bool(warnings_of_ours(caplog)) is not opens
+    sizes = (1, 3, declared, 60)  # 60 samples of five are more rows than attention takes for few
+    for batch in sizes if opens else [declared]:
         given = {}
         for (name, tensor), axis in zip(inputs.items(), axes, strict=True):
             shape = list(tensor.descriptor.shape)
