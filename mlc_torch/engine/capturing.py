@@ -15,8 +15,8 @@ from mlc_torch.engine.lent_masks import LentMasks
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
-from mlc_torch.engine.undo import undone
 from mlc_torch.engine.updater import Update, Updater
+from mlc_torch.going_back import undone
 from mlc_torch.torch_private import copy_all
 
 if TYPE_CHECKING:

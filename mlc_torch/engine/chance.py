@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mlc_torch.engine.plan import Plan, is_known
-from mlc_torch.engine.undo import undone
+from mlc_torch.going_back import undone
 
 T = TypeVar("T")
 

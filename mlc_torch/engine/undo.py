@@ -14,6 +14,7 @@ from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import set_training
 from mlc_torch.engine.plan import Plan
+from mlc_torch.going_back import undone
 from mlc_torch.layers.noise import Noise
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.torch_private import ambience, copy_all, restore_ambience
@@ -101,22 +102,6 @@ class Undo:
         noise = [(stream, state) for stream, state in self._noise if _newest.get(id(stream)) == self._number]
         _put_back([*compress(self._buffers, still)], [*compress(self._kept, still)], noise)
         self._is_set = False
-
-
-def undone(work: Callable[[], T], go_back: Callable[[], None]) -> T:
-    """What ``work`` gives; whatever ends it, ``go_back`` is called at once. It can be repeated.
-
-    This is no block: of one that Ctrl-C strikes as it is left, the end comes only when the traceback is let go of, in a notebook
-    maybe an hour later, and what was learned since would be taken back.
-    """
-    try:
-        try:
-            return work()
-        finally:
-            go_back()
-    except BaseException:  # perhaps a Ctrl-C in the middle of going back: once more
-        go_back()
-        raise
 
 
 def undisturbed(plan: Plan, noise: NoiseStates, work: Callable[[], T]) -> T:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import torch
 
 from mlc_torch.engine.as_module import Input, SharedGraphModule
-from mlc_torch.engine.undo import undone
 from mlc_torch.extras import install
+from mlc_torch.going_back import undone
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.graphs import expect_graph
 from mlc_torch.interop.names import spelled, unused

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from mlc_torch.engine.undo import undone
+from mlc_torch.going_back import undone
 from mlc_torch.interop.dry_run import buffers_of, dry_run, tensors_in
 from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
 from mlc_torch.layers.sharing import UNKNOWN, along_first, mixes

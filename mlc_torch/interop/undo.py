@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from mlc_torch.going_back import undone_if_broken_off
+
 Undo = Callable[[Callable[[], Any]], None]
 """Takes what brings back how things were."""
 
@@ -18,16 +20,12 @@ Change = Callable[[Undo], None]
 def all_or_nothing(changes: Iterable[Change]) -> None:
     """Make the changes one by one; whatever stops them, Ctrl-C too, undoes those that were made and goes on its way."""
     undoing: list[Callable[[], Any]] = []
-    try:
-        try:
-            for change in changes:
-                change(undoing.append)
-        except BaseException:
-            _undo_all(undoing)
-            raise
-    except BaseException:  # a second Ctrl-C in the middle of undoing: from the beginning, then
-        _undo_all(undoing)
-        raise
+
+    def make() -> None:
+        for change in changes:
+            change(undoing.append)
+
+    undone_if_broken_off(make, lambda: _undo_all(undoing))
 
 
 def _undo_all(undoing: Sequence[Callable[[], Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.layers.sharing import Axis
@@ -145,15 +146,8 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         """All of them, or none: a graph that is linked to one that is not would wait for gradients that never come."""
         everyone = (self, *graphs)
         before = [(graph, graph._linked) for graph in everyone]
-        try:
-            try:
-                _link([(graph, [g for g in everyone if g is not graph]) for graph in everyone])
-            except BaseException:
-                _link(before)
-                raise
-        except BaseException:  # a second Ctrl-C in the middle of that: from the beginning, then
-            _link(before)
-            raise
+        now = [(graph, [g for g in everyone if g is not graph]) for graph in everyone]
+        undone_if_broken_off(lambda: _link(now), lambda: _link(before))
         return True
 
     def _take_links(self, graphs: Sequence[DeclaringGraph]) -> None:

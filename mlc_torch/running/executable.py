@@ -11,6 +11,7 @@ import torch
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
+from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.graph.locks import locked
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import warn_unbound
@@ -62,18 +63,13 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             device = self._device
         if is_traced():
             refuse("a graph cannot be compiled inside torch.jit.trace, which would write down what compiling tries out")
-        before = ambience()
-        try:
-            try:
-                with self._meeting(device):
-                    given = (device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
-                    self._lock.holding(self._compile_undisturbed, *given)
-            except BaseException:  # Ctrl-C too
-                restore_ambience(before)
-                raise
-        except BaseException:  # and a second one in the middle of that
-            restore_ambience(before)
-            raise
+        before, given = ambience(), (device, options, use_inductor, inputTensors or {}, inputTensorsData or {})
+
+        def work() -> None:
+            with self._meeting(device):
+                self._lock.holding(self._compile_undisturbed, *given)
+
+        undone_if_broken_off(work, lambda: restore_ambience(before))
         return True
 
     def _compile_undisturbed(self, device: MLCDevice, *given: Any) -> None:

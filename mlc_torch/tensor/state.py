@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from mlc_torch.device import MLCDevice, queueing
+from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
 from mlc_torch.tensor.bound_memory import BoundMemory
@@ -193,15 +194,7 @@ class TensorState:
         shown = [(parameter, known) for known in self._views if (parameter := known[0]()) is not None]
         before = (self.value, self.host, [(parameter, parameter.data) for parameter, _ in shown])
         now = (value, host or self.host, [(parameter, view(value)) for parameter, (_, view) in shown])
-        try:
-            try:
-                self._lie_in(*now)
-            except BaseException:
-                self._lie_in(*before)
-                raise
-        except BaseException:  # a second Ctrl-C in the middle of going back: from the beginning, then
-            self._lie_in(*before)
-            raise
+        undone_if_broken_off(lambda: self._lie_in(*now), lambda: self._lie_in(*before))
         self._views = [known for _, known in shown]
         for watcher in self._watchers:
             watcher()
