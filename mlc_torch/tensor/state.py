@@ -193,7 +193,7 @@ class TensorState:
         is the same for the program. Whatever strikes in the middle, all of them are where they were."""
         shown = [(parameter, known) for known in self._views if (parameter := known[0]()) is not None]
         before = (self.value, self.host, [(parameter, parameter.data) for parameter, _ in shown])
-        now = (value, host or self.host, [(parameter, view(value)) for parameter, (_, view) in shown])
+        now = (value, self.host if host is None else host, [(parameter, view(value)) for parameter, (_, view) in shown])
         undone_if_broken_off(lambda: self._lie_in(*now), lambda: self._lie_in(*before))
         self._views = [known for _, known in shown]
         for watcher in self._watchers:
