@@ -204,6 +204,7 @@ def attribute_names(labels: Iterable[str], taken: Iterable[str] = ()) -> list[st
     Names in checkpoints are made by this, so that what it gives for a label must not change.
     """
     used, names = set(taken), []
+    numbers: dict[str, int] = {}  # below which every one of a base is used
     for label in labels:
         # Python compares names in this normal form, and so must the attributes that code refers to by them.
         text = unicodedata.normalize("NFKC", label)
@@ -212,10 +213,10 @@ def attribute_names(labels: Iterable[str], taken: Iterable[str] = ()) -> list[st
             base = f"layer_{base}"
         if base in _TAKEN or keyword.iskeyword(base):
             base += "_"
-        name, number = base, 0
-        while name in used:
+        number = numbers.get(base, 0)
+        while (name := f"{base}_{number}" if number else base) in used:
             number += 1
-            name = f"{base}_{number}"
+        numbers[base] = number
         used.add(name)
         names.append(name)
     return names

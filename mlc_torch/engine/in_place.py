@@ -67,6 +67,7 @@ def _add_in_place(node: fx.Node) -> None:
             return
     if spare:
         node.target, node.args = aten.add_.Tensor, spare[0]
+        node.meta[_FOUND_OWN] = True
 
 
 _IN_PLACE: dict[Any, Any] = {
@@ -82,6 +83,10 @@ _IN_PLACE: dict[Any, Any] = {
     **gelu.IN_PLACE,
 }
 
+
+_WRITES = frozenset(_IN_PLACE.values())
+_FOUND_OWN = "in memory of its own"
+"""Marks what was made to write into such memory, so that a chain of these is not followed to its beginning for each of them."""
 
 _GRADIENT_IN_PLACE: dict[Any, Any] = {
     operation.default: operation.grad_input
@@ -105,6 +110,7 @@ def _activate_in_place(node: fx.Node) -> None:
     given: Any = node.args
     if node.target in _IN_PLACE and _is_to_spare(given[0], node):
         node.target = _IN_PLACE[node.target]
+        node.meta[_FOUND_OWN] = True
     elif node.target in _GRADIENT_IN_PLACE and bytes_of(node) > _LITTLE_GRADIENT and _is_to_spare(given[0], node):
         node.target, node.kwargs = _GRADIENT_IN_PLACE[node.target], {**node.kwargs, "grad_input": given[0]}
 
@@ -115,15 +121,25 @@ def _is_to_spare(node: fx.Node, user: fx.Node) -> bool:
 
 
 def _has_own_memory(node: fx.Node) -> bool:
-    """Whether a value lies where nothing else does; or is all that looks at such a value, in another shape."""
-    if node.target in VIEWS:
-        source: Any = node.args[0]
-        return list(source.users) == [node] and _has_own_memory(source)
-    maker: Any = node.args[0] if node.target is operator.getitem else node
-    if maker.target is aten.add_.Tensor or maker.target in _IN_PLACE.values():  # a module's own may write into anything
+    """Whether a value lies where nothing else does; or is all that looks at such a value, in another shape.
+
+    Not by calling itself: a chain of a thousand activations is longer than Python lets calls nest.
+    """
+    while True:
+        maker: Any = node.args[0] if node.target is operator.getitem else node
+        if maker.meta.get(_FOUND_OWN):
+            return True
+        if node.target in VIEWS:
+            maker = node
+        elif (
+            maker.target is not aten.add_.Tensor and maker.target not in _WRITES
+        ):  # a module's own may write into anything
+            is_made = maker.target in _MAKE_MEMORY or not may_write(maker)
+            return not is_view(node) and is_made and maker.op == "call_function"
         source = maker.args[0]
-        return list(source.users) == [maker] and _has_own_memory(source)
-    return not is_view(node) and (maker.target in _MAKE_MEMORY or not may_write(maker)) and maker.op == "call_function"
+        if list(source.users) != [maker]:
+            return False
+        node = source
 
 
 Slices = Sequence[tuple[int, ...]]
@@ -155,7 +171,7 @@ _MAKE_MEMORY = frozenset(
         *(convolution_backward, depthwise_backward, depthwise_backward_contiguous, batch_norm, batch_norm_backward),
         *(product_then_bias, product_turned, bias_gradient, zeros_around, add_into_slice, aten.add_.Tensor),
         *gelu.IN_PLACE,
-        *_IN_PLACE.values(),
+        *_WRITES,
         *_GRADIENT_IN_PLACE.values(),
     }
 )

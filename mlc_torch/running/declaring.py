@@ -62,7 +62,12 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         )
 
     def _all_nodes(self) -> list[Node]:
-        return in_order([node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes)
+        nodes = [node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes
+        given, ordered = self._runs.ordered
+        if given != nodes:  # asked for by every query, of each layer of a graph in turn
+            ordered = in_order(nodes)
+            self._runs.ordered = nodes, ordered
+        return ordered
 
     def _changed(self) -> None:
         self._runs.forget()

@@ -129,6 +129,8 @@ class Runs:
     """The causes that were warned of since the last compile."""
     lengths: dict[int, TensorState] = field(default_factory=dict)
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
+    ordered: tuple[list[Node], list[Node]] = field(default_factory=lambda: ([], []))
+    """The graph's nodes as they were found last, and in the order in which they run."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
     usual: Usual = never

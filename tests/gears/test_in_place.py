@@ -16,6 +16,7 @@ from mlc_torch import (
     MLCArithmeticLayer,
     MLCArithmeticOperation,
     MLCGraph,
+    MLCGraphCompilationOptions,
     MLCInferenceGraph,
     MLCLossType,
     MLCTrainingGraph,
@@ -248,3 +249,51 @@ def test_a_product_is_computed_where_the_module_computes_it(make, between):
         with torch.no_grad():
             want = twin(torch.from_numpy(numbers)).numpy()
         np.testing.assert_allclose(array(result), want, rtol=1e-5, atol=1e-6)
+
+
+LAYERS = 1100
+"""More than Python lets calls nest."""
+
+
+def test_a_chain_longer_than_calls_may_nest():
+    graph, x = MLCGraph(), placeholder(ROWS, INPUTS)
+    made = x
+    for _ in range(LAYERS):
+        made = graph.node(MLCActivationLayer.tanh, source=made)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x})
+    assert inference.compile(options=[], device=cpu())
+    assert inference.summary().gear == "planned", inference.summary().why
+    given = values(ROWS, INPUTS, seed=3)
+    assert inference.execute(inputsData={"x": data(given)}, batchSize=ROWS)
+    expected = given.astype(np.float64)
+    for _ in range(LAYERS):
+        expected = np.tanh(expected)
+    np.testing.assert_allclose(array(made), expected, rtol=1e-4)
+
+
+def test_a_gradient_that_is_added_up_more_often_than_calls_may_nest():
+    """Every sum adds x itself, so that its gradient has as many parts."""
+    graph, x, label = MLCGraph(), placeholder(ROWS, INPUTS), placeholder(ROWS, INPUTS)
+    made = [x] * (LAYERS + 1)
+    while len(made) > 1:
+        pairs = list(zip(made[::2], made[1::2], strict=False))
+        rest = made[2 * len(pairs) :]
+        add = MLCArithmeticOperation.add
+        made = [graph.node(MLCArithmeticLayer(operation=add), sources=list(pair)) for pair in pairs] + rest
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(MLCLossType.meanSquaredError), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"y": label})
+    assert training.compile(options=[MLCGraphCompilationOptions.computeAllGradients], device=cpu())
+    assert training.summary().gear == "planned", training.summary().why
+    given, wanted = values(ROWS, INPUTS, seed=4), values(ROWS, INPUTS, seed=5)
+    assert training.bindAndWriteData(
+        {"x": data(given), "y": data(wanted)},
+        forInputs={"x": x, "y": label},
+        to=cpu(),
+        batchSize=ROWS,
+        synchronous=True,
+    )
+    assert training.executeForward(batchSize=ROWS)
+    assert training.executeGradient(batchSize=ROWS)
+    expected = 2 * (LAYERS + 1) * ((LAYERS + 1) * given.astype(np.float64) - wanted) / given.size
+    np.testing.assert_allclose(array(training.gradientTensor(forInput=x)), expected, rtol=1e-4)
