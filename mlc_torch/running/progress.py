@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -54,6 +55,19 @@ class Bar(Unseen):
         self.bar.set_postfix(told)
 
 
+def number_of(batches: Iterable[Any]) -> int | None:
+    """How many batches there are, where they know it.
+
+    Having ``__len__`` says little: every ``DataLoader`` has it, and raises ``TypeError`` where its dataset is a stream. Some
+    samplers raise ``NotImplementedError``. What else goes wrong in a program's ``__len__`` is for the program to know.
+    """
+    try:
+        number = operator.length_hint(batches, -1)
+    except NotImplementedError:
+        return None
+    return number if number >= 0 else None
+
+
 def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unseen:
     """The batches behind a bar: where ``progress`` is true, or ``None`` and somebody is watching."""
     if progress is False:
@@ -64,8 +78,7 @@ def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unsee
         if progress:
             raise ModuleNotFoundError(f"a progress bar needs tqdm: {install('fit')}", name=missing.name) from missing
         return Unseen(batches)
-    total = len(batches) if isinstance(batches, Sized) else None
-    return Bar(batches, tqdm(total=total, desc=title, unit="batch", disable=None if progress is None else False))
+    return Bar(batches, tqdm(total=number_of(batches), desc=title, unit="batch", disable=None if progress is None else False))
 
 
 Writer = Callable[[str, float, int], None]

@@ -370,6 +370,63 @@ def test_the_bar_shows_the_loss():
     assert text.getvalue() == "", "nobody watches"
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Samples that come one by one; how many there will be is not known."""
+
+    def __iter__(self):
+        for x, t in batches():
+            yield from zip(torch.from_numpy(x), torch.from_numpy(t), strict=True)
+
+
+class Counted:
+    """Batches with an answer to ``len``."""
+
+    def __init__(self, answer: int | Exception) -> None:
+        self.answer = answer
+
+    def __iter__(self):
+        return iter(batches())
+
+    def __len__(self) -> int:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize("progress", [None, True])
+@pytest.mark.parametrize(
+    ("given", "total"),
+    [
+        (lambda: torch.utils.data.DataLoader(Stream(), BATCH), None),
+        (lambda: Counted(TypeError("nobody knows")), None),
+        (lambda: Counted(NotImplementedError()), None),
+        (lambda: (batch for batch in batches()), None),
+        (lambda: Counted(4), 4),
+        (lambda: iter(batches()), 4),
+    ],
+    ids=["a stream", "TypeError", "NotImplementedError", "a generator", "a list", "an iterator that knows"],
+)
+def test_batches_need_not_know_how_many_they_are(given, total, progress):
+    pytest.importorskip("tqdm")
+    text = io.StringIO()
+    with redirect_stderr(text):
+        training = program()
+        reference = Reference.of(training)
+        history = training.fit(given(), progress=progress)
+    for x, t in batches():
+        reference.step(x, t)
+    same(training, reference)
+    assert history[0].steps == 4
+    if progress:
+        assert f" 4/{total} " in text.getvalue() if total else " 4batch " in text.getvalue(), text.getvalue()
+
+
+def test_what_a_program_s_own_len_raises_is_raised():
+    pytest.importorskip("tqdm")
+    with pytest.raises(ZeroDivisionError, match="by mistake"):
+        program().fit(Counted(ZeroDivisionError("by mistake")))
+
+
 def without(monkeypatch, package: str) -> None:
     """Let this package be missing."""
     for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "torch.utils.tensorboard"]:
