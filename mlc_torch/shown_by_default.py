@@ -9,9 +9,16 @@ import atexit
 import logging
 import os
 import sys
+from typing import TextIO
 
 _REMEMBERED = 1000
 """How many different lines are known again; what comes after them is always shown."""
+
+
+def standard_error() -> TextIO | None:
+    """Where lines for people go; ``None`` where nobody can read them: under pythonw, in services, when it was closed."""
+    there: TextIO | None = sys.stderr  # its type says that it is always there
+    return None if there is None or getattr(there, "closed", False) else there
 
 
 class ShownByDefault(logging.Handler):
@@ -60,5 +67,6 @@ class ShownByDefault(logging.Handler):
 
     @staticmethod
     def _print(line: str) -> None:
-        if sys.stderr is not None and not getattr(sys.stderr, "closed", False):
-            sys.stderr.write(line + "\n")
+        there = standard_error()
+        if there is not None:
+            there.write(line + "\n")

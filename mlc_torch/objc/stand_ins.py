@@ -13,6 +13,7 @@ from mlc_torch.objc import encodings, module_names
 from mlc_torch.objc.foundation import NSArray
 from mlc_torch.objc.selectors import Function, Selector
 from mlc_torch.objc.views import objc_class, objc_object
+from mlc_torch.shown_by_default import standard_error
 
 # objc
 
@@ -143,7 +144,9 @@ class NSAutoreleasePool:
 
 def NSLog(text: str, *values: Any) -> None:
     """Prints to standard error, with ``%@`` as Foundation's sign for any object."""
-    sys.stderr.write(f"{text.replace('%@', '%s') % values if values else text}\n")
+    there = standard_error()
+    if there is not None:
+        there.write(f"{text.replace('%@', '%s') % values if values else text}\n")
 
 
 def foundation_names() -> dict[str, Any]:

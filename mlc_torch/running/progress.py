@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from mlc_torch.extras import install
+from mlc_torch.shown_by_default import standard_error
 from mlc_torch.spelling.own import as_path
 
 
@@ -69,7 +70,7 @@ def number_of(batches: Iterable[Any]) -> int | None:
 
 
 def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unseen:
-    """The batches behind a bar: where ``progress`` is true, or ``None`` and somebody is watching."""
+    """The batches behind a bar: where ``progress`` is true, or ``None`` and somebody is watching; never where nobody can."""
     if progress is False:
         return Unseen(batches)
     try:
@@ -77,6 +78,8 @@ def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unsee
     except ModuleNotFoundError as missing:
         if progress:
             raise ModuleNotFoundError(f"a progress bar needs tqdm: {install('fit')}", name=missing.name) from missing
+        return Unseen(batches)
+    if standard_error() is None:  # tqdm would fail
         return Unseen(batches)
     return Bar(batches, tqdm(total=number_of(batches), desc=title, unit="batch", disable=None if progress is None else False))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import copy as _copy
 import logging
-import sys
 import warnings
 from typing import TextIO
 
@@ -13,6 +12,7 @@ import torch
 
 from mlc_torch import MLCPaddingPolicy, MLCPoolingType
 from mlc_torch.device import hardware, offered
+from mlc_torch.shown_by_default import standard_error
 
 copy = _copy.copy
 
@@ -34,8 +34,10 @@ class _Once(logging.Handler):
 
 
 def _write(text: str) -> None:
-    sys.stderr.write(f"MLCompute: {text}\n")
-    sys.stderr.flush()
+    there = standard_error()
+    if there is not None:  # a service may have started the program without one
+        there.write(f"MLCompute: {text}\n")
+        there.flush()
 
 
 _shown = _Once()

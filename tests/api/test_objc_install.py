@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import subprocess
 import sys
 import types
@@ -132,6 +133,15 @@ def test_load_bundle(installed):
     assert names["MLCTensor"] is MLCompute.MLCTensor
     with pytest.raises(objc.error, match="only ML Compute is"):
         objc.loadBundle("AppKit", {}, bundle_path="/System/Library/Frameworks/AppKit.framework")
+
+
+def test_nslog_without_standard_error(installed, monkeypatch):
+    foundation = importlib.import_module("Foundation")
+    closed = io.StringIO()
+    closed.close()
+    for nobody in (None, closed):
+        monkeypatch.setattr(sys, "stderr", nobody)
+        foundation.NSLog("nobody reads %@", "this")
 
 
 def test_foundation(installed, capsys):

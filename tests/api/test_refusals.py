@@ -280,6 +280,12 @@ def test_a_program_without_standard_error_goes_on(shown, monkeypatch):
     handler.count_repetitions()
 
 
+def test_a_swift_program_without_standard_error_goes_on():
+    """What shows refusals there is another handler."""
+    quiet = "import sys\nsys.stderr = None\nimport mlc_torch.swift.inside\n"
+    assert run(quiet + LOOP).stdout == "None\n" * 4
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_child_counts_its_own():
     code = f"""{LOOP}

@@ -427,6 +427,21 @@ def test_what_a_program_s_own_len_raises_is_raised():
         program().fit(Counted(ZeroDivisionError("by mistake")))
 
 
+@pytest.mark.parametrize("progress", [None, True])
+def test_where_there_is_no_standard_error_there_is_no_bar(monkeypatch, progress):
+    """As under pythonw, in a program with windows, in a service."""
+    pytest.importorskip("tqdm")
+    closed = io.StringIO()
+    closed.close()
+    for nobody in (None, closed):
+        monkeypatch.setattr(sys, "stderr", nobody)
+        training = program()
+        reference = Reference.of(training)
+        assert len(training.fit(batches(1), progress=progress)) == 1
+        reference.step(*batches(1)[0])
+        same(training, reference)
+
+
 def without(monkeypatch, package: str) -> None:
     """Let this package be missing."""
     for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "torch.utils.tensorboard"]:
