@@ -92,8 +92,25 @@ def _wanted_by(test: Any) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "mlc_device" in metafunc.fixturenames and "mlc_device" not in _chosen_by(metafunc.definition):
-        metafunc.parametrize("mlc_device", _wanted_by(metafunc.definition), indirect=True)
+    name = "mlc_device"
+    if name in metafunc.fixturenames and name not in _chosen_by(metafunc.definition) and _is_ours(metafunc, name):
+        metafunc.parametrize(name, _wanted_by(metafunc.definition), indirect=True)
+
+
+def _is_ours(metafunc: pytest.Metafunc, name: str) -> bool:
+    """Whether the values of a fixture come from the one below, and not from one of that name that a project put over it.
+
+    pytest tells only privately which fixtures of a name there are for a test, the nearest last; where it does not, all are
+    taken for ours. The rule is pytest's own for fixtures with ``params``: one that is put over another and asks for it runs
+    for every value of the other, unless it has values itself.
+    """
+    there = getattr(metafunc, "_arg2fixturedefs", {}).get(name)
+    for fixture in reversed(there or ()):
+        if getattr(fixture.func, "__module__", None) == __name__:
+            return True
+        if fixture.params is not None or name not in fixture.argnames:
+            return False
+    return not there
 
 
 def _chosen_by(test: Any) -> set[str]:

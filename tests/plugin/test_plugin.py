@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -143,6 +144,68 @@ def test_a_test_may_choose_its_devices_or_be_one_that_is_not_repeated(project):
     found = run(project, CHOSEN, "-v", "-s")
     found.assert_outcomes(passed=6)
     found.stdout.fnmatch_lines(["*::test_of_its_own[[]cpu[]]*", "*late on cpu*", "*unittest on cpu*"])
+
+
+OVERRIDING = {
+    "with values": (
+        """
+        @pytest.fixture(params=["a", "b"])
+        def mlc_device(request):
+            return f"mine {request.param}"
+        """,
+        ["mine a", "mine b"],
+    ),
+    "with one": (
+        """
+        @pytest.fixture(scope="session")
+        def mlc_device():
+            return "mine"
+        """,
+        ["mine"],
+    ),
+    "that asks for ours": (
+        """
+        @pytest.fixture
+        def mlc_device(mlc_device):
+            return f"mine over {mlc_device}"
+        """,
+        ["mine over <cpu>", "mine over <cuda>"],
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ["conftest", "module"])
+@pytest.mark.parametrize(("text", "want"), OVERRIDING.values(), ids=OVERRIDING.keys())
+def test_a_project_may_put_its_own_fixture_over_ours(project, monkeypatch, text, want, place):
+    """It runs as often as pytest lets any fixture run that is put over another."""
+    monkeypatch.setattr(mlc_torch.testing, "devices", lambda: ["cpu", "cuda"])
+    monkeypatch.setattr(mlc_torch.testing, "device_named", lambda name: f"<{name}>")
+    fixture = "import pytest\n" + textwrap.dedent(text)
+    test = "def test_it(mlc_device):\n    print('given', mlc_device)\n"
+    if place == "conftest":
+        project.makeconftest(fixture)
+    found = run(project, test if place == "conftest" else fixture + test, "-rP")
+    assert [line for line in found.outlines if line.startswith("given")] == [f"given {name}" for name in want]
+    found.assert_outcomes(passed=len(want))
+
+
+def test_a_folder_may_put_its_own_fixture_over_that_of_the_project(project, monkeypatch):
+    """The nearest counts, and beside that folder the next."""
+    monkeypatch.setattr(mlc_torch.testing, "devices", lambda: ["cpu", "cuda"])
+    monkeypatch.setattr(mlc_torch.testing, "device_named", lambda name: f"<{name}>")
+    asks = "import pytest\n" + textwrap.dedent(OVERRIDING["that asks for ours"][0])
+    project.makeconftest(asks)
+    folder = project.mkpydir("inner")
+    (folder / "conftest.py").write_text("import pytest\n" + textwrap.dedent(OVERRIDING["with values"][0]))
+    for path in (folder / "test_in.py", project.path / "test_out.py"):
+        path.write_text(f"def test_it(mlc_device):\n    print('given {path.stem}', mlc_device)\n")
+    found = project.runpytest_inprocess(*LOAD, "-rP")
+    assert [line for line in found.outlines if line.startswith("given")] == [
+        "given test_in mine a",
+        "given test_in mine b",
+        "given test_out mine over <cpu>",
+        "given test_out mine over <cuda>",
+    ]
 
 
 def test_where_a_test_is_not_repeated_the_option_counts_too(project, monkeypatch):
