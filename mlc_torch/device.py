@@ -300,6 +300,10 @@ class MLCPlatform(MLCObject):
         return randomness.seed
 
 
+Position = tuple[int | None, dict[torch.device, torch.Tensor]]
+"""The platform's seed, and the state of each device's stream."""
+
+
 class Randomness:
     """The platform's random numbers, apart from torch's own generators, which nothing here touches.
 
@@ -322,6 +326,22 @@ class Randomness:
         self.seed = seed
         for stream in self._streams.values():
             start(stream, seed)
+
+    def position(self) -> Position:
+        """The seed, and where every stream stands."""
+        with self._lock: return self.seed, {d: s.get_state() for d, s in self._streams.items()}  # noqa: E701  # fmt: skip
+
+    def go_back(self, position: Position) -> None:
+        """To where all this stood. It can be repeated."""
+        with self._lock: self._go_back(*position)  # noqa: E701  # fmt: skip
+
+    def _go_back(self, seed: int | None, states: dict[torch.device, torch.Tensor]) -> None:
+        self.seed = seed
+        for device, stream in self._streams.items():
+            if device in states:
+                stream.set_state(states[device])
+            else:  # made since; whoever holds it keeps it, and it begins as one that is made now
+                start(stream, seed)
 
     def restarted(self) -> torch.Generator:
         """The generator of one random initializer."""

@@ -81,7 +81,9 @@ def bar_over(batches: Iterable[Any], title: str, progress: bool | None) -> Unsee
         return Unseen(batches)
     if standard_error() is None:  # tqdm would fail
         return Unseen(batches)
-    return Bar(batches, tqdm(total=number_of(batches), desc=title, unit="batch", disable=None if progress is None else False))
+    return Bar(
+        batches, tqdm(total=number_of(batches), desc=title, unit="batch", disable=None if progress is None else False)
+    )
 
 
 Writer = Callable[[str, float, int], None]

@@ -14,7 +14,7 @@ import mlc_torch as mlc
 import mlc_torch.device
 from mlc_torch import MLCDevice, MLCDeviceType, MLCPlatform, MLCTensor, last_refusal
 from mlc_torch.device import Randomness, randomness
-from mlc_torch.testing import seeded
+from mlc_torch.testing import seeded, seeding
 
 GPUS = [torch.device("cuda", 0), torch.device("cuda", 1)]
 
@@ -202,6 +202,68 @@ def test_seeds_at_the_limits_and_of_numpy(unseeded, seed):
         assert type(randomness.seed) is int
     with seeded(int(seed)):
         assert (drawn() == first).all()
+
+
+CPU = torch.device("cpu")
+
+
+def of_stream(count: int) -> list[float]:
+    return torch.rand(count, generator=randomness.stream(CPU)).tolist()
+
+
+@pytest.mark.parametrize("seed", [5, None])
+def test_after_a_seeded_block_the_numbers_go_on(unseeded, seed):
+    """Beside them runs a generator of torch's that knows of no block."""
+    randomness.reseed(seed)
+    of_stream(3)
+    beside = torch.Generator()
+    beside.set_state(randomness.stream(CPU).get_state())
+
+    def go_on() -> None:
+        assert randomness.seed == seed
+        assert of_stream(4) == torch.rand(4, generator=beside).tolist()
+
+    for inner in (1, 5):
+        with seeded(inner) as given:
+            assert given == randomness.seed == inner
+            assert of_stream(6) == torch.rand(6, generator=torch.Generator().manual_seed(inner)).tolist()
+            with seeded(9):
+                of_stream(2)
+        go_on()
+    with pytest.raises(ZeroDivisionError), seeded(1):
+        MLCPlatform.setRNGSeedTo(of_stream(7)[0] // 0)
+    go_on()
+
+    @seeded(3)
+    def calls_itself(times: int) -> list[float]:
+        return calls_itself(times - 1) if times else of_stream(2)
+
+    assert calls_itself(2) == torch.rand(2, generator=torch.Generator().manual_seed(3)).tolist()
+    go_on()
+
+
+def test_a_stream_that_begins_in_a_seeded_block_begins_again_after_it(monkeypatch):
+    source = Randomness()
+    monkeypatch.setattr(seeding, "randomness", source)
+    source.reseed(5)
+    with seeded(1):
+        made = source.stream(CPU)
+        assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=torch.Generator().manual_seed(1)))
+    assert source.stream(CPU) is made, "a recording may hold it"
+    assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=torch.Generator().manual_seed(5)))
+
+
+def test_dropout_goes_on_after_a_seeded_block(unseeded):
+    graph, x = mlc.MLCGraph(), MLCTensor(shape=[1, 12])
+    graph.node(mlc.MLCDropoutLayer(rate=0.5, seed=0), source=x)
+    drop = graph.to_module().train()
+    MLCPlatform.setRNGSeedTo(5)
+    beside = torch.Generator().manual_seed(5)
+    for seed in (1, 2, 3):
+        want = torch.empty(1, 12).bernoulli_(0.5, generator=beside) * 2
+        assert torch.equal(drop(torch.ones(1, 12)), want)
+        with seeded(seed):
+            drop(torch.ones(1, 12))
 
 
 def test_streams_run_on_and_restart_with_the_seed():

@@ -7,8 +7,43 @@ import gc
 
 import torch
 
+from mlc_torch.device import randomness
+from mlc_torch.testing import seeded
 from tests.disturbance.disturbing import Lines, lines_of
 from tests.disturbance.subjects import NETWORKS, Pair
+
+
+def test_of_a_seeded_block_gone_after_more_numbers():
+    """Wherever it strikes, the numbers are those from before the block, or begin again at its seed; later nothing moves them."""
+    stream = randomness.stream(torch.device("cpu"))
+
+    def block() -> None:
+        with seeded(1):
+            torch.rand(2, generator=stream)
+
+    block()  # what only a first time does
+    whole = lines_of(block)
+    came_back = 0
+    for at in range(1, whole.count + 1):
+        randomness.reseed(5)
+        torch.rand(3, generator=stream)
+        before, kept = stream.get_state(), []
+        try:
+            with Lines(at):
+                block()
+        except KeyboardInterrupt as struck:
+            kept.append(struck)
+        assert kept
+        assert randomness.seed in (5, 1)
+        came_back += randomness.seed == 5
+        assert (randomness.seed == 5) == torch.equal(stream.get_state(), before), "all of it came back, or nothing"
+        torch.rand(1, generator=stream)
+        now = stream.get_state()
+        kept.clear()
+        gc.collect()
+        assert torch.equal(stream.get_state(), now)
+    randomness.reseed(None)
+    assert came_back > whole.count * 0.8
 
 
 def test_of_compile_gone_in_the_middle_of_the_next():
