@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -56,7 +57,7 @@ def assert_close(
     if rtol is None or atol is None:
         rtol, atol = (max(pair) for pair in zip(_tolerance(left), _tolerance(right), strict=True))
     wrong = _wrong(left, right, rtol, atol, equal_nan)
-    if bool(wrong.any()):
+    if wrong.any():
         report = _report(left, right, wrong, rtol, atol)
         raise AssertionError(_with(msg, f"{names} are not close\n{report}"))
 
@@ -91,11 +92,14 @@ def _taken(value: Any, role: str) -> tuple[torch.Tensor, str]:
         array = np.asarray(value)
     except ValueError as error:  # a list whose rows differ in length
         raise TypeError(f"assert_close: {role} is a {type(value).__name__} that makes no array ({error})") from None
+    if array.dtype.kind == "O" and array.size and all(isinstance(number, (int, float)) for number in array.flat):
+        raise ValueError(f"assert_close: {role} holds a whole number that int64 cannot hold")
     if array.dtype.kind not in "biuf":
         raise TypeError(f"assert_close takes tensors, arrays and numbers, {role} is {type(value).__name__}")
     if array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    return torch.from_numpy(np.array(array, order="C")), role
+    # By its name: NumPy has two types of 64 bits without a sign, and torch knows one of them; it knows no foreign order of bytes.
+    return torch.from_numpy(array.astype(array.dtype.name, order="C")), role
 
 
 def _signed(values: torch.Tensor, role: str) -> torch.Tensor:
@@ -113,36 +117,50 @@ def _tolerance(values: torch.Tensor) -> tuple[float, float]:
     return _TOLERANCES.get(values.dtype, (0.0, 0.0))
 
 
-def _wrong(left: torch.Tensor, right: torch.Tensor, rtol: float, atol: float, equal_nan: bool) -> torch.Tensor:
-    if not left.is_floating_point() and not right.is_floating_point() and rtol == atol == 0:
-        return left != right  # float64 cannot tell large whole numbers apart
-    a, b = left.double(), right.double()
-    close = (a == b) | ((a - b).abs() <= atol + rtol * b.abs()) & a.isfinite() & b.isfinite()
+def _distance(left: torch.Tensor, right: torch.Tensor) -> np.ndarray:
+    """How far apart they are; infinitely, where one is no number.
+
+    Of whole numbers it is exact: float64 cannot tell large ones apart.
+    """
+    if left.is_floating_point() or right.is_floating_point():
+        return (left.double() - right.double()).abs().nan_to_num(nan=math.inf, posinf=math.inf).numpy()
+    a, b = left.long(), right.long()
+    # What does not fit into int64 wraps around, to what is right without a sign.
+    return torch.where(a > b, a - b, b - a).numpy().view(np.uint64)
+
+
+def _wrong(left: torch.Tensor, right: torch.Tensor, rtol: float, atol: float, equal_nan: bool) -> np.ndarray:
+    off, a, b = _distance(left, right), left.double(), right.double()
+    near = off <= (atol + rtol * b.abs()).numpy()
+    close = (off == 0) | near & (a.isfinite() & b.isfinite()).numpy() | (a.isinf() & (a == b)).numpy()
     if equal_nan:
-        close |= a.isnan() & b.isnan()
-    return ~close
+        close |= (a.isnan() & b.isnan()).numpy()
+    return np.asarray(~close)
 
 
-def _report(left: torch.Tensor, right: torch.Tensor, wrong: torch.Tensor, rtol: float, atol: float) -> str:
-    a, b = left.double(), right.double()
-    off = torch.where(wrong, (a - b).abs(), 0.0).nan_to_num(nan=float("inf"))
-    relative = torch.where(off > 0, off / b.abs(), 0.0).nan_to_num(nan=float("inf"))
-    count, total = int(wrong.sum()), wrong.numel()
-    places = [tuple(place) for place in wrong.nonzero()[:_SHOWN].tolist()]
+def _report(left: torch.Tensor, right: torch.Tensor, wrong: np.ndarray, rtol: float, atol: float) -> str:
+    off = _distance(left, right)
+    off = np.where(wrong, off, off.dtype.type(0))
+    with np.errstate(all="ignore"):
+        relative = np.where(off > 0, off / right.double().abs().numpy(), 0.0)
+    relative = np.where(np.isnan(relative), math.inf, relative)
+    count, total = int(wrong.sum()), wrong.size
+    places = [tuple(place) for place in np.argwhere(wrong)[:_SHOWN].tolist()]
     worst, steepest = _where(off), _where(relative)
+    by = f"{off[worst]:g}" if off.dtype.kind == "f" else str(off[worst])
     lines = [
         f"{count} of {total} elements differ ({count / total:.1%}); allowed: {atol:g} + {rtol:g} * |expected|",
-        f"largest absolute difference: {float(off[worst]):g} at {_index(worst)}: {_pair(left, right, worst)}",
-        f"largest relative difference: {float(relative[steepest]):g} at {_index(steepest)}: {_pair(left, right, steepest)}",
+        f"largest absolute difference: {by} at {_index(worst)}: {_pair(left, right, worst)}",
+        f"largest relative difference: {relative[steepest]:g} at {_index(steepest)}: {_pair(left, right, steepest)}",
         "first: " + "; ".join(f"{_index(place)} {_pair(left, right, place)}" for place in places),
     ]
-    if bool((a.isnan() & b.isnan() & wrong).any()):
+    if bool((left.isnan() & right.isnan()).numpy()[wrong].any()):
         lines.append("NaN equals NaN only with equal_nan=True")
     return "\n".join(f"  {line}" for line in lines)
 
 
-def _where(values: torch.Tensor) -> tuple[int, ...]:
-    return tuple(int(i) for i in torch.unravel_index(values.argmax(), values.shape))
+def _where(values: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(values.argmax(), values.shape))
 
 
 def _index(place: tuple[int, ...]) -> str:

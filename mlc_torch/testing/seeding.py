@@ -21,9 +21,8 @@ class seeded(ContextDecorator):
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._before: list[
-            Position
-        ] = []  # of a function that is decorated with this and calls itself, one for each call
+        self._before: list[Position] = []
+        """One for each call of a function that is decorated with this and calls itself."""
 
     def __enter__(self) -> int:
         before = randomness.position()

@@ -204,11 +204,11 @@ def test_seeds_at_the_limits_and_of_numpy(unseeded, seed):
         assert (drawn() == first).all()
 
 
-CPU = torch.device("cpu")
+HOST = torch.device("cpu")
 
 
 def of_stream(count: int) -> list[float]:
-    return torch.rand(count, generator=randomness.stream(CPU)).tolist()
+    return torch.rand(count, generator=randomness.stream(HOST)).tolist()
 
 
 @pytest.mark.parametrize("seed", [5, None])
@@ -217,7 +217,7 @@ def test_after_a_seeded_block_the_numbers_go_on(unseeded, seed):
     randomness.reseed(seed)
     of_stream(3)
     beside = torch.Generator()
-    beside.set_state(randomness.stream(CPU).get_state())
+    beside.set_state(randomness.stream(HOST).get_state())
 
     def go_on() -> None:
         assert randomness.seed == seed
@@ -247,9 +247,9 @@ def test_a_stream_that_begins_in_a_seeded_block_begins_again_after_it(monkeypatc
     monkeypatch.setattr(seeding, "randomness", source)
     source.reseed(5)
     with seeded(1):
-        made = source.stream(CPU)
+        made = source.stream(HOST)
         assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=torch.Generator().manual_seed(1)))
-    assert source.stream(CPU) is made, "a recording may hold it"
+    assert source.stream(HOST) is made, "a recording may hold it"
     assert torch.equal(torch.rand(3, generator=made), torch.rand(3, generator=torch.Generator().manual_seed(5)))
 
 

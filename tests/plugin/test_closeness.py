@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -90,6 +92,51 @@ def test_whole_numbers_are_equal_or_not():
     assert_close(np.array([3]), np.array([4]), rtol=0, atol=1)
 
 
+@pytest.mark.parametrize(
+    ("actual", "expected", "by"),
+    [
+        (2**53 + 1, 2**53, 1),
+        (-(2**53) - 1, -(2**53), 1),
+        ([0, 2**62 + 3], [2**61, 2**62], 2**61),
+        (2**63 - 1, -(2**63), 2**64 - 1),
+        (-(2**63), 2**63 - 1, 2**64 - 1),
+        (np.uint8(3), np.uint8(5), 2),
+        (True, False, 1),
+    ],
+)
+def test_whole_numbers_are_compared_as_whole_numbers(actual, expected, by):
+    """By as much as Python says."""
+    assert max(abs(int(a) - int(e)) for a, e in zip(np.ravel(actual), np.ravel(expected), strict=True)) == by
+    with pytest.raises(AssertionError, match=f"largest absolute difference: {by} at"):
+        assert_close(actual, expected)
+    with pytest.raises(AssertionError, match=f"largest absolute difference: {by} at"):
+        assert_close(actual, expected, rtol=0, atol=0.5)
+    assert_close(actual, expected, rtol=0, atol=by)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [(math.inf, 1.0), (1.0, -math.inf), (math.inf, -math.inf), (math.nan, 1.0), ([3.0, -math.inf], [3, 2])],
+)
+def test_a_difference_without_end_is_infinite(actual, expected):
+    says = r"largest absolute difference: inf at (.|\n)*largest relative difference: inf at"
+    with pytest.raises(AssertionError, match=says):
+        assert_close(actual, expected)
+    with pytest.raises(AssertionError, match=says.replace("inf", "2", 1)):
+        assert_close([2.0, 1.0], [0.0, 1.0])
+
+
+def test_a_number_that_only_python_can_hold_is_refused_in_words():
+    for large in (2**63, 2**64, -(2**63) - 1):
+        with pytest.raises(ValueError, match=r"assert_close: actual holds a whole number .*int64 cannot hold"):
+            assert_close(large, large)
+
+
+def test_numbers_of_a_foreign_order_of_bytes():
+    assert_close(VALUES.astype(">f4"), VALUES)
+    assert_close(VALUES, VALUES.astype(">i8"))
+
+
 def test_nan_and_infinities():
     odd = np.array([np.nan, np.inf, -np.inf, 1])
     assert_close(odd[1:], odd[1:])
@@ -138,6 +185,8 @@ def test_what_has_no_values_is_said():
         (torch.tensor([1 + 1j]), TypeError, "takes real numbers, actual is a tensor of torch.complex64"),
         (np.array([1 + 1j]), TypeError, "takes tensors, arrays and numbers, actual is ndarray"),
         (np.array([2**64 - 1], np.uint64), ValueError, r"actual holds a whole number of 2\*\*63 or more"),
+        ([2**63], ValueError, r"actual holds a whole number of 2\*\*63 or more"),
+        ([2**64], ValueError, "actual holds a whole number that int64 cannot hold"),
         (torch.tensor([2**63], dtype=torch.uint64), ValueError, r"actual holds a whole number of 2\*\*63 or more"),
         (
             torch.ones(1).to_sparse(),
