@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mlc_torch.layers.lstm_gates import Gates, joined
+from mlc_torch.layers.lstm_loop import Result, gradient_by_loop, loop_sequence
 from mlc_torch.operations import operation
 from mlc_torch.torch_private import available
-from mlc_torch.torch_private_lstm import cudnn_lstm, cudnn_lstm_backward
+from mlc_torch.torch_private_lstm import cudnn_lstm, cudnn_lstm_backward, lstm_views
 
 _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
 _BACK = f"{_GIVEN}, Tensor outputs, Tensor kept, Tensor grad_outputs, Tensor grad_h, Tensor grad_c"
@@ -103,6 +103,23 @@ def run_backward_frozen(
     )
 
 
+def _by_loop(x: Tensor, memory: Tensor, h0: Tensor, c0: Tensor, directions: int) -> Result:
+    """The stack of ``cudnn_stack``, layer by layer, direction by direction."""
+    weights = iter(lstm_views(memory, x.shape[2], h0.shape, directions))
+    hs: list[Tensor] = []
+    cs: list[Tensor] = []
+    for _ in range(len(h0) // directions):
+        outputs = []
+        for direction in range(directions):
+            wi, wh, b, second_b = (next(weights) for _ in range(4))
+            output, h, c = loop_sequence(x, wi, wh, b + second_b, h0[len(hs)], c0[len(cs)], direction == 1)
+            outputs.append(output)
+            hs.append(h)
+            cs.append(c)
+        x = torch.cat(outputs, 2)
+    return x, torch.stack(hs), torch.stack(cs)
+
+
 class CudnnStack(torch.autograd.Function):
     """(x, memory, h0, c0, directions) -> (outputs, h, c) by cuDNN.
 
@@ -119,9 +136,10 @@ class CudnnStack(torch.autograd.Function):
         return outputs, h, c
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *gradients):
         x, memory, h0, c0, outputs, kept = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return gradient_by_loop(_by_loop, (x, memory, h0, c0, ctx.directions), gradients)
         if ctx.is_spent:  # the library writes into what it kept, and somebody goes back a second time
             *_, kept = torch.ops.mlc_torch.lstm_cudnn_forward(x, memory, h0, c0, ctx.directions)
         ctx.is_spent = True

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
+from mlc_torch.layers.lstm_loop import gradient_by_loop, loop_sequence, project
 from mlc_torch.layers.lstm_rule import is_differentiated, recurrent_factor
 from mlc_torch.operations import operation
 from mlc_torch.torch_private import scripted
@@ -144,37 +143,35 @@ def run_backward(
     return loop_back(grad_outputs, grad_h, grad_c, wh, cs, gates, squashed, reverse)
 
 
-def project(x: Tensor, wi: Tensor, b: Tensor | None) -> Tensor:
-    """Wi·x + b for every step, as one product of two dimensions: of three, torch would make one for each step."""
-    return F.linear(x.flatten(0, 1), wi, b).unflatten(0, x.shape[:2])
-
-
 class OwnSequence(torch.autograd.Function):
     """(x, wi, wh, b, h0, c0, reverse) -> (outputs, h, c), as ``lstm_sequence`` without other options."""
 
     @staticmethod
     def forward(ctx, x, wi, wh, b, h0, c0, reverse):
         hs, cs, gates, squashed = torch.ops.mlc_torch.lstm_forward(project(x, wi, b), wh, h0, c0, reverse)
-        ctx.save_for_backward(x, wi, wh, hs, cs, gates, squashed)
-        ctx.biased, ctx.reverse = b is not None, reverse
+        # States that need no gradient are numbers, which hs and cs hold already; their owner may write the next ones into them.
+        states = [state if needs else None for state, needs in zip((h0, c0), ctx.needs_input_grad[4:6], strict=True)]
+        ctx.save_for_backward(x, wi, wh, b, *states, hs, cs, gates, squashed)
+        ctx.reverse = reverse
         if reverse:
             return hs[:-1], hs[0].clone(), cs[0].clone()
         return hs[1:], hs[-1].clone(), cs[-1].clone()
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_outputs, grad_h, grad_c):
-        x, wi, wh, hs, cs, gates, squashed = ctx.saved_tensors
-        sums, grad_h, grad_c = torch.ops.mlc_torch.lstm_backward(
-            grad_outputs, grad_h, grad_c, wh, cs, gates, squashed, ctx.reverse
-        )
+    def backward(ctx, *gradients):
+        x, wi, wh, b, h0, c0, hs, cs, gates, squashed = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            first = -1 if ctx.reverse else 0
+            states = hs[first] if h0 is None else h0, cs[first] if c0 is None else c0
+            return gradient_by_loop(loop_sequence, (x, wi, wh, b, *states, ctx.reverse), gradients)
+        sums, grad_h, grad_c = torch.ops.mlc_torch.lstm_backward(*gradients, wh, cs, gates, squashed, ctx.reverse)
         sums, h = sums.flatten(0, 1), hs[1:] if ctx.reverse else hs[:-1]
         needs = ctx.needs_input_grad
         return (
             (sums @ wi).view(x.shape) if needs[0] else None,
             sums.t() @ x.flatten(0, 1) if needs[1] else None,
             sums.t() @ h.flatten(0, 1) if needs[2] else None,
-            sums.sum(0) if ctx.biased else None,
+            sums.sum(0) if b is not None else None,
             grad_h,
             grad_c,
             None,

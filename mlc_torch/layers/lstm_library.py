@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from mlc_torch.layers.lstm_loop import Result, gradient_by_loop, loop_sequence
 from mlc_torch.layers.lstm_rule import is_differentiated
 from mlc_torch.operations import operation
 from mlc_torch.torch_private_lstm import library_lstm, library_lstm_backward
@@ -62,6 +62,12 @@ def run_backward(
     return library_lstm_backward(x, wi, wh, b, none, h0, c0, outputs, h, c, kept, grad_outputs, grad_h, grad_c, reverse)
 
 
+def _by_loop(
+    x: Tensor, wi: Tensor, wh: Tensor, b: Tensor, none: Tensor, h0: Tensor, c0: Tensor, reverse: bool
+) -> Result:
+    return loop_sequence(x, wi, wh, b, h0, c0, reverse)
+
+
 class LibrarySequence(torch.autograd.Function):
     """(x, wi, wh, b, none, h0, c0, reverse) -> (outputs, h, c), as ``lstm_sequence`` without other options."""
 
@@ -69,16 +75,16 @@ class LibrarySequence(torch.autograd.Function):
     def forward(ctx, *given_and_reverse):
         *given, reverse = given_and_reverse
         # torch keeps for the gradient only in a mode in which it would also follow what is done here.
-        given = [t.detach() for t in given]
-        outputs, h, c, kept = torch.ops.mlc_torch.lstm_library_forward(*given, reverse)
+        outputs, h, c, kept = torch.ops.mlc_torch.lstm_library_forward(*(t.detach() for t in given), reverse)
         ctx.save_for_backward(*given, outputs, h, c, kept)
         ctx.reverse = reverse
         ctx.set_materialize_grads(False)
         return outputs, h, c
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, *gradients):
+        if torch.is_grad_enabled():
+            return gradient_by_loop(_by_loop, (*ctx.saved_tensors[:7], ctx.reverse), gradients)
         found = torch.ops.mlc_torch.lstm_library_backward(*ctx.saved_tensors, *gradients, ctx.reverse)
         return *found, None
 

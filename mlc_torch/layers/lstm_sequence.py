@@ -8,21 +8,18 @@ With peepholes, i and f also see c and o also sees c'.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from mlc_torch.layers.lstm_cudnn import cudnn_stack, has_cudnn_lstm
-from mlc_torch.layers.lstm_kernel import own_sequence, project
+from mlc_torch.layers.lstm_kernel import own_sequence
 from mlc_torch.layers.lstm_library import library_sequence
+from mlc_torch.layers.lstm_loop import Activation, Result, loop_sequence
 from mlc_torch.layers.lstm_rule import Way, is_differentiated, way_for
 
-Activation = Callable[[torch.Tensor], torch.Tensor]
 Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
-Result = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-
-_STANDARD = (torch.sigmoid, torch.sigmoid, torch.tanh, torch.sigmoid, torch.tanh)
 
 
 def lstm_sequence(
@@ -47,7 +44,7 @@ def lstm_sequence(
     """
     if peepholes is None and activations is None and lengths is None:
         return _plain(x, wi, wh, b, h0, c0, reverse, no_bias)
-    return _general(x, wi, wh, b, h0, c0, peepholes, activations or _STANDARD, lengths, reverse)
+    return loop_sequence(x, wi, wh, b, h0, c0, reverse, peepholes, activations, lengths)
 
 
 def _plain(
@@ -73,7 +70,7 @@ def _plain(
             return own_sequence(x, wi, wh, b, h0, c0, reverse)
         none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias
         return library_sequence(x, wi, wh, b, none, h0, c0, reverse)
-    return _general(x, wi, wh, b, h0, c0, None, _STANDARD, None, reverse)
+    return loop_sequence(x, wi, wh, b, h0, c0, reverse)
 
 
 def _by_cudnn(x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c0: Tensor) -> Result:
@@ -84,45 +81,3 @@ def _by_mps(x: Tensor, wi: Tensor, wh: Tensor, b: Tensor | None, h0: Tensor, c0:
     zeros = wi.new_zeros(wi.shape[0])  # torch has two biases where ML Compute has one
     weights, states = [wi, wh, zeros if b is None else b, zeros], (h0.contiguous(), c0.contiguous())
     return torch.lstm(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
-
-
-def _general(
-    x: torch.Tensor,
-    wi: torch.Tensor,
-    wh: torch.Tensor,
-    b: torch.Tensor | None,
-    h: torch.Tensor,
-    c: torch.Tensor,
-    peepholes: Sequence[torch.Tensor] | None,
-    activations: Sequence[Activation],
-    lengths: torch.Tensor | None,
-    reverse: bool,
-) -> Result:
-    """A loop over time that knows every option; the input projection is one product for all steps."""
-    input_gate, forget_gate, cell_gate, output_gate, output = activations
-    running = None
-    if lengths is not None:
-        steps = torch.arange(x.shape[0], device=x.device).view(-1, 1, 1)
-        running = steps < lengths.view(1, -1, 1)
-        # What lies past a sequence's end takes no part, whatever it holds: 0·NaN would reach the weights' gradient.
-        x = torch.where(running, x, 0)
-    projected = project(x, wi, b).unbind(0)
-    alive = running.unbind(0) if running is not None else None
-    recurrent = wh.t().contiguous()  # half the time of a transposed product for small batches
-    nothing = torch.zeros_like(h)
-    outputs: list[torch.Tensor] = [nothing] * x.shape[0]
-    for t in range(x.shape[0] - 1, -1, -1) if reverse else range(x.shape[0]):
-        i, f, g, o = torch.addmm(projected[t], h, recurrent).chunk(4, 1)
-        if peepholes is not None:
-            # The cell gate has none; its tensor is part of the API's lists all the same.
-            i, f = i + peepholes[0] * c, f + peepholes[1] * c
-        new_c = forget_gate(f) * c + input_gate(i) * cell_gate(g)
-        if peepholes is not None:
-            o = o + peepholes[3] * new_c
-        new_h = output_gate(o) * output(new_c)
-        if alive is None:
-            outputs[t], h, c = new_h, new_h, new_c
-        else:
-            outputs[t] = torch.where(alive[t], new_h, nothing)
-            h, c = torch.where(alive[t], new_h, h), torch.where(alive[t], new_c, c)
-    return torch.stack(outputs), h, c
