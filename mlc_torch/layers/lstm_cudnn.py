@@ -10,7 +10,7 @@ from torch import Tensor
 from mlc_torch.layers.lstm_gates import Gates, joined
 from mlc_torch.layers.lstm_loop import Result, gradient_by_loop, loop_sequence
 from mlc_torch.operations import operation
-from mlc_torch.torch_private import available
+from mlc_torch.torch_private import available, transformations
 from mlc_torch.torch_private_lstm import cudnn_lstm, cudnn_lstm_backward, lstm_views
 
 _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
@@ -20,10 +20,10 @@ _BACK = f"{_GIVEN}, Tensor outputs, Tensor kept, Tensor grad_outputs, Tensor gra
 def has_cudnn_lstm(x: Tensor) -> bool:
     """Whether cuDNN computes whole stacks of plain layers over such a source."""
     # torch.version.hip: AMD's library stands behind the same device name, and takes other arguments. A program that is exported,
-    # compiled or traced has torch's own operations.
+    # compiled or traced has torch's own operations, and so has one that torch.func transforms.
     if not x.is_cuda or torch.version.hip or not available["cudnn_lstm"]:
         return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined]
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or transformations():  # type: ignore[attr-defined]
         return False
     return bool(torch.backends.cudnn.enabled) and torch.backends.cudnn.is_available()
 

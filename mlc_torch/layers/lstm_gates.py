@@ -7,13 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mlc_torch.torch_private import transformations
+
 Gates = Sequence[Tensor]
 """The gates i, f, g, o of one layer in one direction, or one tensor of all four."""
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """Several tensors as one, along their first dimension: the gates of a layer, so that one product serves all of them."""
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+    if torch.is_grad_enabled() and not (torch.compiler.is_compiling() or transformations()):
         return _Joined.apply(*parts)
     return torch.cat(list(parts))
 

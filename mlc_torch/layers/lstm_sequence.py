@@ -18,6 +18,7 @@ from mlc_torch.layers.lstm_kernel import own_sequence
 from mlc_torch.layers.lstm_library import library_sequence
 from mlc_torch.layers.lstm_loop import Activation, Result, loop_sequence
 from mlc_torch.layers.lstm_rule import Way, is_differentiated, way_for
+from mlc_torch.torch_private import transformations
 
 Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
@@ -64,8 +65,9 @@ def _plain(
         run = _by_mps if by_mps else _by_cudnn
         outputs, h, c = run(x.flip(0) if reverse else x, wi, wh, b, h0.unsqueeze(0), c0.unsqueeze(0))
         return outputs.flip(0) if reverse else outputs, h[0], c[0]
-    # Autocast does not know operations of ours, and oneDNN's LSTM of short numbers is not there on every processor.
-    if x.device.type == "cpu" and not (torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")):
+    # Autocast and torch.func do not know operations of ours, and oneDNN's LSTM of short numbers is not there on every processor.
+    unknown = torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or transformations()
+    if x.device.type == "cpu" and not unknown:
         if way_for(x, wh.shape[1], infers=not is_differentiated(x, wi, wh, b, h0, c0)) is Way.own:
             return own_sequence(x, wi, wh, b, h0, c0, reverse)
         none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias

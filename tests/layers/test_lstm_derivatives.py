@@ -1,4 +1,4 @@
-"""Second derivatives of an LSTM.
+"""Derivatives of an LSTM that torch takes in other ways than ``backward()``: second ones, and those of ``torch.func``.
 
 The kernels know one gradient. What they give must not be taken for a constant where somebody differentiates it again.
 """
@@ -10,6 +10,7 @@ import copy
 import pytest
 import torch
 
+from mlc_torch import MLCGraph, MLCTensor
 from mlc_torch import MLCLSTMResultMode as Mode
 from mlc_torch.layers.lstm_rule import WAYS, Way, forced
 from mlc_torch.layers.lstm_sequence import lstm_sequence
@@ -70,6 +71,9 @@ def _agree(module, sizes, which, moves):
     for number, exact in enumerate(want[6:]):
         mine = torch.cat(found[6 + 4 * number : 10 + 4 * number])
         torch.testing.assert_close(mine.double().view_as(exact), exact, rtol=1e-4, atol=1e-5)
+
+
+# Second derivatives
 
 
 @pytest.mark.parametrize("moves", [False, True], ids=["the gradient comes in constant", "it comes in moving"])
@@ -190,3 +194,64 @@ def test_states_without_a_gradient_may_be_written_before_it_is_taken():
     with forced(Way.own):
         found = penalty(torch.float32, lstm_sequence, True)
     torch.testing.assert_close(found.double(), penalty(torch.float64, _by_torch, False), rtol=1e-4, atol=1e-5)
+
+
+# torch.func
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_torch_func_differentiates_a_graph_s_module(way, bidirectional):
+    graph, source = MLCGraph(), MLCTensor(shape=[2, 5, 3])
+    graph.node(make(3, 4, 2, bidirectional, mode=Mode.output), source=source)
+    module, theirs = graph.to_module(), torch_lstm(3, 4, 2, bidirectional).double()
+    x = torch.from_numpy(values(2, 5, 3))
+
+    def ours(v):
+        return module(v).square().sum()
+
+    def exact(v):
+        return theirs(v)[0].square().sum()
+
+    with forced(way):
+        v = x.double().requires_grad_()
+        (want,) = torch.autograd.grad(exact(v), v, create_graph=True)
+        torch.testing.assert_close(torch.func.grad(ours)(x).double(), want, rtol=1e-4, atol=1e-5)
+        _, back = torch.func.vjp(ours, x)
+        torch.testing.assert_close(back(torch.tensor(1.0))[0].double(), want, rtol=1e-4, atol=1e-5)
+        slopes = torch.func.jacrev(module)(x)
+        rows = torch.autograd.functional.jacobian(lambda v: theirs(v)[0], x.double())
+        torch.testing.assert_close(slopes.double(), rows, rtol=1e-4, atol=1e-5)
+        twice = torch.func.grad(lambda v: torch.func.grad(ours)(v).square().sum())(x)
+        (bent,) = torch.autograd.grad(want.square().sum(), v)
+        torch.testing.assert_close(twice.double(), bent, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_torch_func_differentiates_weights(way):
+    module, theirs = make(layers=1, mode=Mode.output).module, torch_lstm(3, 4, 1, False)
+    x, weights = torch.from_numpy(values(2, 5, 3)), {name: p.detach() for name, p in module.named_parameters()}
+
+    def total(weights):
+        return torch.func.functional_call(module, weights, (x,)).square().sum()
+
+    with forced(way):
+        found = torch.func.grad(total)(weights)
+    theirs(x)[0].square().sum().backward()
+    mine = torch.cat([found[f"hiddenWeights_{gate}"].view(4, 4) for gate in range(4)])
+    torch.testing.assert_close(mine, theirs.weight_hh_l0.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, of its jvp
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
+def test_torch_func_goes_forward_and_over_many_as_well(way):
+    """Where ``nn.LSTM`` refuses."""
+    module, theirs = make(mode=Mode.output).module, torch_lstm(3, 4, 2, False).double()
+    many, along = (torch.from_numpy(values(3, 2, 5, 3, seed=s)) for s in (1, 2))
+    with forced(way):
+        found = torch.vmap(module)(many)
+        _, slope = torch.func.jvp(module, (many[0],), (along[0],))
+    want = torch.stack([theirs(x)[0] for x in many.double()])
+    torch.testing.assert_close(found.double(), want, rtol=1e-4, atol=1e-5)
+    rows = torch.autograd.functional.jacobian(lambda v: theirs(v)[0], many[0].double())
+    torch.testing.assert_close(slope.double(), torch.tensordot(rows, along[0].double(), 3), rtol=1e-4, atol=1e-5)
