@@ -212,7 +212,8 @@ class Exchange:
         table = self.last(self._call).table.tolist()
         why = why_refused(table, self._row)
         if why is None and self.looked_at != (0.0, 0.0):
-            self.unlike |= {field for field in (DATA, WEIGHTS) if len({row[field] for row in table}) > 1}
+            # Of those that looked: a rank whose graph was planned anew may look in other calls than the rest.
+            self.unlike |= {field for field in (DATA, WEIGHTS) if len({row[field] for row in table} - {0.0}) > 1}
         asked = self.asked(self._call) if why is None else None
         if asked is not None:
             self._send_asked(asked, wanted)

@@ -28,6 +28,7 @@ class OwnPart:
         recordable = shared.ranks.is_recordable
         self._own_part: float | torch.Tensor = torch.ones((), device=plan.device) if recordable else 1.0
         """Of the samples of all ranks, the part that this one was given, where each is given its own."""
+        self._total: torch.Tensor | None = None
         self._upstream: dict[Share | None, dict[int, torch.Tensor]] = {}
 
     def is_sent(self, slot: int) -> bool:
@@ -67,11 +68,15 @@ class OwnPart:
         """Where each rank is given its own samples, they have to tell each other how many."""
         if not share.is_own:
             return
-        total = share.total(torch.full((1,), float(share.count), device=self._plan.device)).reshape(())
+        self._total = total = share.total(torch.full((1,), float(share.count), device=self._plan.device)).reshape(())
         if isinstance(self._own_part, torch.Tensor):
             torch.div(share.count, total, out=self._own_part)
         else:
             self._own_part = share.count / float(total)
+
+    def samples_of_all(self) -> int | None:
+        """How many samples the ranks were given together in the last pass, where each is given its own; else ``None``."""
+        return None if self._total is None else int(self._total)
 
     def weight(self, slot: int, share: Share) -> float | torch.Tensor:
         """How much of the whole this rank's value of a slot is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -99,7 +100,7 @@ def plan_lines(plan: Plan, shared: Sharing, losses: Iterable[int], updater: Upda
     for slot, cell in enumerate(plan.cells):
         lines.append(f"tensor {slot}: {list(cell.shape)} {cell.dtype}, samples along {shared.axes[slot]}")
     for step in plan.steps:
-        what = " ".join(repr(step.module).split())
+        what = " ".join(without_addresses(repr(step.module)).split())
         lines.append(f"layer {step.label!r}: {what} of {list(step.sources)} gives {list(step.results)}")
     lines += [f"trains {list(t.cell.shape)} {t.cell.dtype}, updated {t.updated}" for t in plan.trained]
     lines.append(f"losses {sorted(losses)}, given gradients {list(plan.injected)}")
@@ -114,4 +115,10 @@ def rule_lines(updater: Updater | None) -> list[str]:
     if updater is None:
         return []
     rule, step = updater.optimizer, updater.step
-    return [f"the optimizer's settings {rule._configuration()}, step {step}: {rule._scalars(step)}"]
+    settings = without_addresses(repr(rule._configuration()))
+    return [f"the optimizer's settings {settings}, step {step}: {rule._scalars(step)}"]
+
+
+def without_addresses(words: str) -> str:
+    """What Python says of an object, without where it lies: a function of the same program lies elsewhere in each process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", words)

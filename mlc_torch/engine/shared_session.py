@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Sequence
 from functools import partial
@@ -14,12 +15,13 @@ from mlc_torch.engine.choice import fast_gear
 from mlc_torch.engine.exchange import Exchange
 from mlc_torch.engine.exchange_table import Call
 from mlc_torch.engine.gear import Gear, Tensors
+from mlc_torch.engine.geared import Geared
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.session import Session
 from mlc_torch.engine.shared_part import OwnPart
-from mlc_torch.engine.shared_plan import Sharing, plan_lines, rule_lines, shared_plan
+from mlc_torch.engine.shared_plan import Sharing, plan_lines, rule_lines, shared_plan, without_addresses
 from mlc_torch.engine.undo import Undo, undisturbed
 from mlc_torch.engine.updater import UpdateRule
 from mlc_torch.layers.sharing import PART, Share, sharing
@@ -61,8 +63,8 @@ class SharedSession(Session):
         if (plan.buffers or self._noises) and not (alone and shared.ranks.is_recordable):
             self._undo = Undo(plan)  # on a GPU too: ranks that go on with different statistics are no longer one
         self._shares: dict[int, Share] = {}
-        self._settings: tuple[Any, ...] | None = None
-        """The optimizer's, of which is known that all ranks have the same."""
+        self._settings: tuple[tuple[Any, ...], int] | None = None
+        """The optimizer's, and the number that stands for them."""
         self._calls = 0
         self._parts = [s for s in plan.injected if s in self._losses and self.shared.axes[s] == PART]
         self._own = OwnPart(plan, self.shared, losses, given)
@@ -80,7 +82,6 @@ class SharedSession(Session):
 
     def lines(self) -> list[str]:
         """Plan and optimizer in words that must be the same on every rank when they compile."""
-        self._settings = None if self.updater is None else self.updater.optimizer._configuration()
         return [*plan_lines(self.plan, self.shared, self._losses, self.updater), *rule_lines(self.updater)]
 
     def start_alike(self) -> None:
@@ -163,6 +164,12 @@ class SharedSession(Session):
         self._fast[key] = gear
         return gear
 
+    def take_over(self, earlier: Geared) -> None:
+        super().take_over(earlier)
+        if isinstance(earlier, SharedSession):
+            # The ranks look at their data in the same calls, also where one of them has a new session.
+            self._calls = earlier._calls
+
     # The phases
 
     def forward(self, feeds: Tensors, mode: Mode, whole: bool, by_layer: bool, injected: Tensors | None = None) -> None:
@@ -244,11 +251,13 @@ class SharedSession(Session):
         """A number that stands for the optimizer's settings as they are now, and the step."""
         if self.updater is None:
             return 0.0, 0
-        rule, step = self.updater.optimizer, self.updater.step
-        numbers, settings = rule._scalars(step), rule._configuration()
-        if settings == self._settings:
-            return sum(numbers.values()), step
-        return float(zlib.crc32(repr((settings, numbers)).encode()) >> 8), step  # what a float32 holds
+        rule, settings = self.updater.optimizer, self.updater.optimizer._configuration()
+        if self._settings is None or settings != self._settings[0]:
+            self._settings = settings, zlib.crc32(without_addresses(repr(settings)).encode())
+        # Those of the first step, whichever is next: ranks that are at different steps are told that, and nothing else.
+        numbers = rule._scalars(1).values()
+        number = zlib.crc32(struct.pack(f"{len(numbers)}d", *numbers), self._settings[1])
+        return float(number >> 8), self.updater.step  # what a float32 holds
 
     def stand_in(self, call: Call) -> bool:
         """This rank failed in a call that all make: take part in the rest of it, so that nobody waits, and say so.
@@ -261,6 +270,11 @@ class SharedSession(Session):
         return first_too
 
     # The whole
+
+    def samples_of_all(self, given: int) -> int:
+        """How many samples the last training pass ran on all ranks, of which this one was ``given`` so many."""
+        total = self._own.samples_of_all()
+        return given if total is None else total
 
     def _join(self, totals: Sequence[float] | torch.Tensor, share: Share) -> None:
         """What the pass is read for: losses and declared outputs of the whole batch; of the rest the own samples."""

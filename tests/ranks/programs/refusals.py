@@ -187,6 +187,49 @@ def a_step_that_one_rank_alone_has_taken():
 
 
 @check
+def a_step_of_adam_that_one_rank_alone_has_taken():
+    """Its rate depends on the step, and is no setting that differs."""
+    many = nets.perceptron(MANY, optimizer=nets.adam)
+    batch = many.batches(1)[0]
+    many.bind(batch)
+    assert many.training.executeForward(batchSize=0) and many.training.executeGradient(batchSize=0)
+    if RANK:
+        assert many.training.executeOptimizerUpdate(options=SYNCHRONOUS)
+    refused_everywhere(many.step(batch)[0], "different numbers of steps: 1, 2, by rank; no rank took the step; load")
+
+
+@check
+def a_rank_that_binds_the_same_weights_anew():
+    """It plans anew by itself. Nothing differs, so that nothing is refused, and nobody is warned."""
+    for rank in range(2):
+        _, many, batches, _ = both(nets.perceptron)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert many.step(batches[0])[0]
+            if rank == RANK:
+                many.training.synchronizeUpdates()
+                assert many.trained[0].bindAndWriteData(nets.data(many.trained[0].numpy().copy()), to=MANY)
+            for n in range(6):
+                assert many.step(batches[n % 4])[0], mlc.last_refusal()
+        assert not told, [str(w.message) for w in told]
+        assert_alike(many)
+
+
+@check
+def a_parameter_that_one_rank_keeps_for_a_while():
+    _, many, batches, _ = both(nets.perceptron)
+    assert many.step(batches[0])[0]
+    parameter = many.graph.layers[0].weightsParameter
+    if RANK:
+        parameter.isUpdatable = False
+    refused_everywhere(many.step(batches[0])[0], "the ranks run different plans")
+    if RANK:
+        parameter.isUpdatable = True
+    assert many.step(batches[0])[0], mlc.last_refusal()
+    assert_alike(many)
+
+
+@check
 def batches_of_different_sizes():
     _, many, batches, _ = both(lambda d: nets.perceptron(d, batch=65))
     for sizes in ((64, 60), (65, 64), (1, 2)):
