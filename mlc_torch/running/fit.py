@@ -19,9 +19,10 @@ from mlc_torch.running.batches import BatchReader, check_batches, once
 from mlc_torch.running.batches import Values as Values
 from mlc_torch.running.fit_arguments import Callback as Callback
 from mlc_torch.running.fit_arguments import as_callbacks, check_numbers, shows_usage
+from mlc_torch.running.fit_together import one_decision, over_all
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
-from mlc_torch.running.tally import Amounts, LossTally
+from mlc_torch.running.tally import Amounts, LossTally, Summed
 from mlc_torch.running.untrained import warn_once
 from mlc_torch.spelling.own import as_switch
 from mlc_torch.tensor import MLCTensor
@@ -71,15 +72,15 @@ class FittingGraph:
         batch, a sum is added up, and several losses are added. A pass whose gradient or update is still to come is lost.
         """
         check_batches("batches", batches)
-        return self._loss_over(batches, "evaluate")
+        return self._summed_over(batches, "evaluate").loss
 
-    def _loss_over(self, batches: Batches, where: str) -> float:
+    def _summed_over(self, batches: Batches, where: str) -> Summed:
         total, sums, samples = 0.0, 0.0, 0
         for weighed, added, count in self._losses(once(batches), _INFER, where):
             total, sums, samples = total + weighed * count, sums + added, samples + count
         if not samples:
             raise ValueError(f"{where} has no batches")
-        return total / samples + sums
+        return Summed(total, sums, samples)
 
     @shows_usage("training.fit([(x1, y1), (x2, y2)], epochs=10)")
     def fit(
@@ -130,12 +131,13 @@ class FittingGraph:
                     )
                 history.epochs.append(epoch)
                 stop = [callback(epoch) for callback in called]
-                if any(stop):
-                    history.stopped_because = f"a callback ended training after epoch {number}"
-                    break
                 best, waited = (epoch.watched, 0) if epoch.watched < best - min_delta else (best, waited + 1)
-                if patience is not None and waited >= patience:
-                    history.stopped_because = f"no better loss for {patience} epochs"
+                why = f"no better loss for {patience} epochs" if patience is not None and waited >= patience else ""
+                why = f"a callback ended training after epoch {number}" if any(stop) else why
+                if number < epochs and self._device is not None:
+                    why = one_decision(self._device._ranks, number, why)
+                history.stopped_because = why
+                if why:
                     break
         return history
 
@@ -163,14 +165,15 @@ class FittingGraph:
         steps = len(losses) - first
         if not steps:
             raise ValueError(f"epoch {number} has no batches")
-        loss = total / samples + sums
-        validated = None if validation is None else self._loss_over(validation, "the validation")
+        own = None if validation is None else self._summed_over(validation, "the validation")
+        summed, of_validation = over_all(self._runs, number, Summed(total, sums, samples), own)
+        loss, validated = summed.loss, None if of_validation is None else of_validation.loss
         bar.show(loss, validated)
         if write is not None:
             write("loss/training", loss, number)
             if validated is not None:
                 write("loss/validation", validated, number)
-        return Epoch(number, loss, validated, steps, samples, seconds)
+        return Epoch(number, loss, validated, steps, summed.samples, seconds)
 
     def _losses(self, batches: Iterable[Any], options: Run, where: str = "") -> Iterator[Batch]:
         """The losses and the number of samples of each batch; an error says which batch it was.
@@ -264,10 +267,11 @@ class FittingGraph:
                 _advise(error)
                 error.add_note(f"in batch {number} of {where}")
                 raise
-            session = self._runs.last
-            parts = [None if g is None else g * count for g in session.gradients]
+            session, shared = self._runs.last, self._runs.shared
+            weight = count if shared is None else shared.samples_of_all(count)  # of which the gradients are
+            parts = [None if g is None else g * weight for g in session.gradients]
             totals = [p if t is None else t.add_(p) for t, p in zip(totals, parts, strict=True)] if totals else parts
-            samples, waiting = samples + count, waiting + 1
+            samples, waiting = samples + weight, waiting + 1
             if waiting == every:
                 self._update_by(session, totals, samples)
                 totals, samples, waiting = [], 0, 0

@@ -21,11 +21,11 @@ class Epoch:
     loss: float
     """Its steps' losses, joined as ``evaluate`` joins those of batches; each is of the weights before its update."""
     validation_loss: float | None
-    """What ``evaluate`` gives for the validation batches; ``None`` without validation."""
+    """What ``evaluate`` gives for the validation batches, of all ranks where each feeds its own; ``None`` without validation."""
     steps: int
     """How many batches it had."""
     samples: int
-    """How many samples those batches had together."""
+    """How many samples those batches had together, of all ranks where each feeds its own."""
     seconds: float
     """Training alone, without validation."""
 

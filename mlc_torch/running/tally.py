@@ -21,6 +21,20 @@ Amounts = tuple[float, float]
 """The losses of one batch: those that count by its samples where batches are joined, and those that are added up."""
 
 
+class Summed(NamedTuple):
+    """The losses of several batches."""
+
+    weighed: float
+    """Those that count by samples, each times those of its batch."""
+    added: float
+    samples: int
+
+    @property
+    def loss(self) -> float:
+        """That of one call over all their samples."""
+        return self.weighed / self.samples + self.added
+
+
 class _Counted(NamedTuple):
     """How one loss counts."""
 

@@ -19,7 +19,7 @@ from comparing import ALONE, MANY, ON_GPU, STEPS, assert_alike, assert_close, bo
 import mlc_torch as mlc
 from mlc_torch import ranks, unwrap
 from mlc_torch.__main__ import main as command
-from mlc_torch.interop import TorchOptimizer, load_checkpoint, save_checkpoint
+from mlc_torch.interop import TorchLayer, TorchOptimizer, load_checkpoint, save_checkpoint
 
 COMPILE = mlc.MLCGraphCompilationOptions
 SYNCHRONOUS = [mlc.MLCExecutionOptions.synchronous]
@@ -311,6 +311,61 @@ def fit_in_a_line():
         assert bool(shown.getvalue()) == (HAS_BARS and device.rank == 0)
         found.append([*history.step_losses, net.training.evaluate(batches)])
     close(*found)
+
+
+@check
+def fit_with_own_shares():
+    """An epoch's losses and accumulated gradients are those of one process over all samples; all ranks end together."""
+    device = many_devices()
+    device.feeds_own_share = True
+    one, many = nets.perceptron(ALONE, batch=7), nets.perceptron(device, batch=6)
+    draw = np.random.default_rng(0)
+    whole = [
+        (draw.standard_normal((n, 6), np.float32), np.eye(4, dtype=np.float32)[draw.integers(0, 4, n)]) for n in (7, 5)
+    ]
+    rows = ((slice(6), slice(1)), (slice(6, None), slice(1, None)))[RANK]
+    own = [tuple(array[own_rows] for array in batch) for batch, own_rows in zip(whole, rows, strict=True)]
+    for how in ({"accumulate": 2}, {}):
+        expected = one.training.fit(whole, validation=whole, progress=False, **how)[0]
+        found = many.training.fit(own, validation=own, progress=False, **how)[0]
+        close([found.loss, found.validation_loss], [expected.loss, expected.validation_loss])
+        assert (found.samples, found.steps) == (12, 2)
+        assert_alike(many)
+    # Rank 0 by itself would go on: what it validates is what is learned. Rank 1 has more that says otherwise.
+    far = [(x, np.roll(t, 1, 1)) for x, t in own] * 5 if RANK else own
+    history = many.training.fit(own, validation=far, epochs=30, patience=2, progress=False)
+    said = ranks.joined().told([history.validation_losses, history.losses, history.stopped_because])
+    assert said[0] == said[1] and history.stopped_because == "no better loss for 2 epochs"
+    only_first = None if RANK else own
+    ended = many.training.fit(
+        own, validation=only_first, epochs=9, callbacks=lambda e: RANK and e.number == 3, progress=False
+    )
+    assert len(ended) == 3 and ended.stopped_because == "a callback ended training after epoch 3"
+    close(ended[2].validation_loss, ranks.joined().told(many.training.evaluate(own))[0])
+    assert_alike(many)
+
+
+@check
+def a_module_that_shows_an_address():
+    """A function lies elsewhere in every process, and is the same."""
+
+    class Applies(torch.nn.Module):
+        def __init__(self, function) -> None:
+            super().__init__()
+            self.function, self.inner = function, torch.nn.Linear(6, 4)
+
+        def forward(self, x):
+            return self.function(self.inner(x))
+
+        def extra_repr(self) -> str:
+            return f"{self.function}"
+
+    kept = [bytearray(1000) for _ in range(100 * RANK)]  # so that it does
+    net = nets.Net(6)
+    net.classes(4)
+    net.add(TorchLayer(Applies(lambda x: x.tanh())), net.input(6))
+    net.compile(MANY, nets.loss(), nets.sgd())
+    assert net.step(net.batches(1)[0])[0] and len(kept) == 100 * RANK
 
 
 @check
