@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -74,8 +75,10 @@ class Ranks:
         """Where ranks leave words for each other; a program that joins them by itself has its own, and we none."""
         self._notes = store if outlives_all else None
         """Where a rank that gives up says at what, for those that give up after it."""
-        self._saved = 0
-        """How often a checkpoint was to be written."""
+        self._calls = 0
+        """How often the ranks were to meet: between the same two meetings they are at the same place of the program."""
+        self._saved: dict[str, tuple[int, int]] = {}
+        """The last save of each file: behind how many meetings, and which of those behind that one."""
         # Words go between hosts, whatever the tensors do.
         self._words = dist.new_group(timeout=self._limit, backend="gloo")
         world = dist.group.WORLD
@@ -123,6 +126,7 @@ class Ranks:
 
     def enter(self, number: int, call: str) -> None:
         """From here on messages are those of ``call`` of the graph of this number."""
+        self._calls += 1
         self._channel = self._channels[0 if self.is_recordable else number % _CHANNELS]
         self.doing = f"{call} of graph {number + 1}"
 
@@ -150,6 +154,7 @@ class Ranks:
 
     def told(self, what: Any) -> list[Any]:
         """What each process says, by rank."""
+        self._calls += 1
         said: list[Any] = [None] * self.world
         with self.telling():
             dist.all_gather_object(said, what, group=self._words)
@@ -173,15 +178,27 @@ class Ranks:
             refuse_all(f"the ranks compile different graphs: rank 0 has {here!r}, rank {other} has {there!r}")
         return 0 in silent
 
-    def written(self) -> None:
-        """A checkpoint is written, or was to be: rank 0 has done so, the others leave it to that one."""
-        self._saved += 1
-        if self._store is not None and not self.rank:
-            with self.telling():
-                self._store.add(_SAVED, 1)
+    @contextmanager
+    def writing(self, path: Path) -> Iterator[None]:
+        """Around a checkpoint that rank 0 writes and the others leave to it: whoever loads it waits until it is there."""
+        file = os.path.realpath(path)
+        calls, number = self._saved.get(file, (0, 0))
+        # Rank 0 may save for itself as well: a mere count of saves would not say which of them all ranks have come to.
+        self._saved[file] = save = self._calls, number + 1 if calls == self._calls else 1
+        self._say_of(file, save, _BEGUN)
+        try:
+            yield
+        finally:
+            self._say_of(file, save, _DONE)  # as well as it went: who waits can only load what is there
 
-    def await_written(self) -> None:
-        """Wait until rank 0 has written as many checkpoints as this rank has come to, or the limit is over.
+    def _say_of(self, file: str, save: tuple[int, int], how: int) -> None:
+        if self._store is None or self.rank or self.lost is not None:
+            return
+        with suppress(RuntimeError):  # the file is what matters; whoever keeps the store may be gone
+            self._store.set(_SAVED + file, f"{save[0]} {save[1]} {how}")
+
+    def await_written(self, path: Path) -> None:
+        """Wait until rank 0 has done the last save of this file that this rank has come to, or the limit is over.
 
         Whoever loads what all have just saved would find the one before it. (A rank may have asked for one that rank 0 did not
         want; then the last one is what all load.)
@@ -191,13 +208,20 @@ class Ranks:
         until = time.monotonic() + self._limit.total_seconds()
         self.doing = "load_checkpoint"
         with self.telling():
-            while self._store.add(_SAVED, 0) < self._saved:
+            while not self._is_written(os.path.realpath(path)):
                 if time.monotonic() > until:
                     log.error(
-                        "rank 0 has written fewer checkpoints than this rank asked for; the last of them is loaded"
+                        "rank 0 has not written %r since this rank asked for it; it is loaded as it is", str(path)
                     )
                     return
                 time.sleep(0.02)
+
+    def _is_written(self, file: str) -> bool:
+        awaited = self._saved.get(file)
+        if not self._store.check([_SAVED + file]):
+            return awaited is None
+        *save, how = map(int, self._store.get(_SAVED + file).split())
+        return how == _DONE and (awaited is None or tuple(save) >= awaited)
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -266,7 +290,8 @@ class _OneVoice(logging.Filter):
 
 
 _WAITED, _ENDED = "waited in", "has ended"
-_SAVED = "checkpoints"
+_SAVED = "checkpoint "
+_BEGUN, _DONE = range(2)
 
 
 def _lost(who: str, error: Exception, others: str = "") -> RanksLost:
@@ -307,12 +332,12 @@ def _join(device: torch.device) -> Ranks:
     seconds = timeout()
     limit = timedelta(seconds=seconds)
     store = None
+    # torchrun keeps one store for all attempts, and what the last one left there leads nowhere.
+    own_part = f"mlc_torch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     try:
         if not dist.is_initialized():
             store, rank, world = next(rendezvous("env://", timeout=limit))
-            # torchrun keeps one store for all attempts, and what the last one left there leads nowhere.
-            attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-            store = PrefixStore(f"mlc_torch/{attempt}", store)
+            store = PrefixStore(own_part, store)
             backend = os.environ.get("MLC_TORCH_RANKS_BACKEND") or ("nccl" if device.type == "cuda" else "gloo")
             # nccl connects at once, since nothing can be connected while a CUDA graph is recorded.
             at_once = device if backend == "nccl" else None
@@ -320,7 +345,7 @@ def _join(device: torch.device) -> Ranks:
             atexit.register(_leave)
         else:
             with suppress(AttributeError):  # no promise of torch's
-                store = PrefixStore("mlc_torch", dist.distributed_c10d._get_default_store())
+                store = PrefixStore(own_part, dist.distributed_c10d._get_default_store())
         # Elsewhere than with torchrun the first process keeps it, and whoever outlives that one would find nobody.
         outlives_all = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return Ranks(seconds, device, store, outlives_all)

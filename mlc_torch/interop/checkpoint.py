@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,18 +50,15 @@ def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     These are weights under ``label.role`` names, running statistics, trained inputs, the optimizer's state, time step,
     learning rate and clipping switch, and the random streams of dropout. The file appears whole or not at all.
     Where several processes share the graph, rank 0 writes it, and a call on another rank does nothing; a rank that loads
-    afterwards waits until it is written.
+    the same path afterwards waits until it is written.
     """
     expect_graph(graph, "save_checkpoint")
+    target = as_path("save_checkpoint", path)
     ranks = _ranks(graph)
-    try:
-        target = as_path("save_checkpoint", path)
+    with nullcontext() if ranks is None else ranks.writing(target):
         refuse_in_the_midst(graph, over_its_layers=True)
         if ranks is None or not ranks.rank:
             write_file(target, *graph._lock.holding(_gathered, graph))
-    finally:
-        if ranks is not None:
-            ranks.written()
 
 
 def _ranks(graph: MLCGraph) -> Ranks | None:
@@ -100,7 +98,7 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     refuse_in_the_midst(graph, over_its_layers=True)
     ranks = _ranks(graph)
     if ranks is not None:
-        ranks.await_written()
+        ranks.await_written(source)
     graph._lock.holding(_take_up, graph, source, *read_file(source), resume)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any
 
 import nets
 import numpy as np
+import pytest
 import torch
 from checking import RANK, check, run_all
 from comparing import ALONE, MANY, ON_GPU, STEPS, assert_alike, assert_close, both, compare, flat, many_devices
@@ -427,6 +429,50 @@ def what_all_save_all_load():
         save_checkpoint(many.training, path)
         load_checkpoint(many.training, path)
         assert_alike(many)
+
+
+@check
+def what_one_rank_saves_for_itself():
+    """Rank 0 may, under any name: the others do not take it for what all have saved since, and do not wait for it."""
+    _, many, batches, _ = both(nets.perceptron)
+    folder = Path(os.environ["CHECKS"])
+    last, best, missing = (folder / name for name in ("last.safetensors", "best.safetensors", "nowhere/a.safetensors"))
+    for n in range(3):
+        for path in (last, best) if RANK == 0 else ():
+            save_checkpoint(many.training, path)
+        if RANK == 0:
+            with pytest.raises(FileNotFoundError, match="nowhere"):
+                save_checkpoint(many.training, missing)
+        assert many.step(batches[n])[0]
+        if RANK == 0:
+            save_checkpoint(many.training, best)
+            time.sleep(0.2)  # a slow disk
+        save_checkpoint(many.training, last if RANK else folder / "." / ".." / folder.name / last.name)
+        wanted = many.numbers_now()
+        load_checkpoint(many.training, last)
+        assert all((a == b).all() for a, b in zip(wanted, many.numbers_now(), strict=True))
+        if RANK == 0:
+            save_checkpoint(many.training, best)
+        ranks.joined().told(None)
+        started = time.monotonic()
+        load_checkpoint(many.training, best)
+        assert time.monotonic() - started < 10, "rank 1 never asked for this one"
+        assert all((a == b).all() for a, b in zip(wanted, many.numbers_now(), strict=True))
+
+
+@check
+def a_checkpoint_that_is_being_written_is_awaited():
+    together, file = ranks.joined(), Path(os.environ["CHECKS"]) / "words.txt"
+    if RANK == 0:
+        file.write_text("old", "utf-8")
+        with together.writing(file):
+            together.told(None)
+            time.sleep(0.2)
+            file.write_text("new", "utf-8")
+    else:
+        together.told(None)
+        together.await_written(file)
+        assert file.read_text("utf-8") == "new"
 
 
 @check
