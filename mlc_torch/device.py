@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from numbers import Integral
@@ -211,7 +212,7 @@ class MLCDevice(MLCObject):
         """A device of this type, or ``None`` where there is none; ``any`` picks the best one present."""
         if type is MLCDeviceType.ane:
             return cls._ane()
-        if selectsMultipleComputeDevices and _was_started_by_torchrun():
+        if selectsMultipleComputeDevices and _is_one_of_several():
             return cls._of_this_rank([] if type is MLCDeviceType.cpu else offered(), type is MLCDeviceType.gpu)
         if type is MLCDeviceType.cpu:
             return cls._cpu()
@@ -226,21 +227,21 @@ class MLCDevice(MLCObject):
         if not gpus:
             refuse("gpuDevices is empty")
         named = [_named_gpu(gpu) for gpu in gpus]
-        if len(named) > 1 and _was_started_by_torchrun():
+        if len(named) > 1 and _is_one_of_several():
             return cls._of_this_rank(named, True)
         return cls._on(named)
 
     @classmethod
     def _of_this_rank(cls, gpus: list[torch.device], needs_gpu: bool) -> MLCDevice:
         """The device of this process among those that torchrun started, which join each other here."""
-        from mlc_torch.ranks import join
+        from mlc_torch.ranks import join, place_on_machine
 
         if needs_gpu and not gpus:
             _best_gpu()
         if any(gpu.type == "mps" for gpu in gpus):
             refuse(f"several processes share CUDA devices or the CPU, not {gpus[0]}; use MLCDeviceType.cpu")
         if gpus:
-            local = int(os.environ.get("LOCAL_RANK", "0"))
+            local = place_on_machine(len(gpus))
             shares = gpus[0].type != "cuda"
             if local >= len(gpus) and not shares and os.environ.get("MLC_TORCH_RANKS_BACKEND", "nccl") == "nccl":
                 refuse(f"this is process {local} of its machine, which offers {len(gpus)} GPUs; start as many at most")
@@ -260,8 +261,11 @@ def _truth(name: str, value: Any) -> bool:
     return value
 
 
-def _was_started_by_torchrun() -> bool:
-    if "WORLD_SIZE" not in os.environ:
+def _is_one_of_several() -> bool:
+    """Whether torchrun started this process, or its program has joined others itself; asked where most are alone."""
+    torch_s = sys.modules.get("torch.distributed")
+    has_group = torch_s is not None and torch_s.is_available() and torch_s.is_initialized()
+    if "WORLD_SIZE" not in os.environ and not has_group:
         return False
     from mlc_torch.ranks import was_started
 

@@ -30,8 +30,20 @@ _DEFAULT_TIMEOUT = 60.0
 
 
 def was_started(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether torchrun, or something that speaks as it does, started this process."""
-    return all(environment.get(name) for name in _STARTED_BY_TORCHRUN)
+    """Whether torchrun, or something that speaks as it does, started this process, or its program has joined others itself."""
+    return all(environment.get(name) for name in _STARTED_BY_TORCHRUN) or _has_joined_others()
+
+
+def _has_joined_others() -> bool:
+    return dist.is_initialized() and dist.get_world_size() > 1
+
+
+def place_on_machine(gpus: int) -> int:
+    """Which of the processes of its machine this is. Where nobody has said it, each machine has one for each of its GPUs."""
+    said = os.environ.get("LOCAL_RANK")
+    if said is None and _has_joined_others():
+        return dist.get_rank() % gpus
+    return int(said or 0)
 
 
 def timeout() -> float:
@@ -316,7 +328,7 @@ def joined() -> Ranks | None:
 def join(device: torch.device) -> Ranks:
     """Join the processes that torchrun started: over nccl where ``device`` is a CUDA device, else over gloo.
 
-    ``MLC_TORCH_RANKS_BACKEND`` names another of torch's backends.
+    ``MLC_TORCH_RANKS_BACKEND`` names another of torch's backends. A program that has joined them itself has chosen one.
     """
     global _joined
     with _joining:
@@ -350,7 +362,8 @@ def _join(device: torch.device) -> Ranks:
         outlives_all = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         return Ranks(seconds, device, store, outlives_all)
     except RuntimeError as error:
-        raise _lost(f"rank {os.environ.get('RANK')} could not join the others", error) from error
+        rank = dist.get_rank() if dist.is_initialized() else os.environ.get("RANK")
+        raise _lost(f"rank {rank} could not join the others", error) from error
 
 
 def _leave() -> None:

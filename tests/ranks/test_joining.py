@@ -75,6 +75,22 @@ def test_a_process_takes_the_gpu_of_its_number(started, two_gpus, monkeypatch):
     assert MLCDevice(type=MLCDeviceType.any, selectsMultipleComputeDevices=True).torch_device.index == 0
 
 
+def test_a_process_that_its_program_joined_takes_the_gpu_of_its_rank(started, two_gpus, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name)
+    assert MLCDevice(type=MLCDeviceType.any, selectsMultipleComputeDevices=True) and not started, "no group"
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    for world, rank, place in ((4, 3, 1), (4, 2, 0), (2, 1, 1)):
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda world=world: world)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        assert MLCDevice(type=MLCDeviceType.gpu, selectsMultipleComputeDevices=True).gpuDevices == [
+            torch.device("cuda", place)
+        ]
+        assert started.pop() == torch.device("cuda", place)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    assert MLCDevice(type=MLCDeviceType.any, selectsMultipleComputeDevices=True) and not started, "one process alone"
+
+
 def test_devices_that_cannot_be_shared_are_refused(started, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
