@@ -93,13 +93,11 @@ class Ranks:
         """The last save of each file: behind how many meetings, and which of those behind that one."""
         # Words go between hosts, whatever the tensors do.
         self._words = dist.new_group(timeout=self._limit, backend="gloo")
-        world = dist.group.WORLD
-        backward = world if self.is_recordable else self._new_group()
-        self._channels = [Channel(world, backward, self._new_group())]
+        self._channels = [self._new_channel()]
         self._channel = self._channels[0]
         if self.is_recordable:
             # What connects at its first use has to have been used before a CUDA graph is recorded.
-            for group in (world, self._channel.gradients):
+            for group in (self._channel.forward, self._channel.gradients):
                 dist.all_reduce(torch.zeros(1, device=device), group=group)
         self.lost: RanksLost | None = None
         self.owed: Any = None
@@ -113,6 +111,12 @@ class Ranks:
 
     def _new_group(self) -> Any:
         return dist.new_group(timeout=self._limit)
+
+    def _new_channel(self) -> Channel:
+        if self.is_recordable:  # a communicator more would take memory of the GPU
+            return Channel(dist.group.WORLD, dist.group.WORLD, self._new_group())
+        # None is the whole world's: a program that made that one gave it another limit, and may send through it.
+        return Channel(self._new_group(), self._new_group(), self._new_group())
 
     @property
     def is_recordable(self) -> bool:
@@ -128,7 +132,7 @@ class Ranks:
         """Open the channel of the graph of this number, on all ranks together."""
         while not self.is_recordable and len(self._channels) <= number % _CHANNELS:
             with self.telling():
-                self._channels.append(Channel(self._new_group(), self._new_group(), self._new_group()))
+                self._channels.append(self._new_channel())
 
     def part(self) -> None:
         """Let go of the groups, whose threads end with them: one that still runs when Python has ended takes the process with it
@@ -159,8 +163,9 @@ class Ranks:
 
     def from_first(self, tensors: Sequence[torch.Tensor]) -> None:
         """Give every process the values of rank 0."""
+        group = self._channels[0].forward
         with self.telling():
-            works = [dist.broadcast(t, 0, async_op=True) for t in tensors]
+            works = [dist.broadcast(t, 0, group=group, async_op=True) for t in tensors]
             for work in works:
                 work.wait()
 
@@ -245,6 +250,25 @@ class Ranks:
         except RuntimeError as error:
             self.lost = _lost(f"rank {self.rank} of {self.world}, in {self.doing}", error, self._others(error))
             raise self.lost from error
+        except ValueError as error:
+            if dist.is_initialized():
+                raise
+            # Not for good: it may be made again.
+            raise RanksLost(
+                f"rank {self.rank} of {self.world}, in {self.doing}: the program has destroyed torch.distributed's process "
+                "group, over which the ranks meet; destroy it behind the last call, or start again from the last checkpoint"
+            ) from error
+
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Around what the others wait for. An error there is theirs too, or they are told; Ctrl-C is this rank's alone."""
+        try:
+            yield
+        except Exception:
+            raise
+        except BaseException as interruption:
+            self.break_off(interruption)
+            raise
 
     def break_off(self, error: BaseException) -> None:
         """This rank leaves a call that the others wait for, for good: it cannot know how far they are."""

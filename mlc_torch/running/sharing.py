@@ -83,41 +83,39 @@ def meeting(graph: DeclaringGraph, ranks: Ranks, compiles: bool = True) -> Itera
     if ranks.rank:
         runs.warned = _Everything()  # rank 0 warns
     ranks.doing = what = f"compile of graph {runs.shared_number + 1}"
-    error: Exception | None = None
-    lines: list[str] | None = None
-    try:
-        yield
-        session = runs.sessions.get(Variant.whole)
-        if isinstance(session, SharedSession):
-            lines = session.lines()
-        else:
-            lines = [f"not ready: {graph._missing() or 'nothing to differentiate'}"]
-    except RanksLost:
-        raise
-    except Exception as caught:  # noqa: BLE001 - raised again
-        error = caught
-    except BaseException as interruption:
-        ranks.break_off(interruption)
-        raise
-    with ranks.lock:
-        ranks.doing = what
+    with ranks.awaited():
+        error: Exception | None = None
+        lines: list[str] | None = None
         try:
-            of_first = ranks.agree(lines)
-            if error is not None:
-                _as_common(error, of_first)
-                raise error
+            yield
+            session = runs.sessions.get(Variant.whole)
+            if isinstance(session, SharedSession):
+                lines = session.lines()
+            else:
+                lines = [f"not ready: {graph._missing() or 'nothing to differentiate'}"]
         except RanksLost:
             raise
-        except Exception:
-            if compiles:
-                graph._forget_compile()
-            else:
-                graph._forget_runs()
-            raise
-        if isinstance(session, SharedSession):
-            ranks.connect(runs.shared_number)
-            session.start_alike()
-            runs.shared = session
+        except Exception as caught:  # noqa: BLE001 - raised again
+            error = caught
+        with ranks.lock:
+            ranks.doing = what
+            try:
+                of_first = ranks.agree(lines)
+                if error is not None:
+                    _as_common(error, of_first)
+                    raise error
+            except RanksLost:
+                raise
+            except Exception:
+                if compiles:
+                    graph._forget_compile()
+                else:
+                    graph._forget_runs()
+                raise
+            if isinstance(session, SharedSession):
+                ranks.connect(runs.shared_number)
+                session.start_alike()
+                runs.shared = session
 
 
 class _Everything(set[str]):
@@ -158,7 +156,9 @@ def together(work: Work) -> Work:
                 raise
             except Exception as error:
                 if ranks.owed is not None and graph._runs.shared is not None:
-                    _as_common(error, graph._runs.shared.stand_in(call))
+                    with ranks.awaited():
+                        first_too = graph._runs.shared.stand_in(call)
+                    _as_common(error, first_too)
                 raise
             except BaseException as interruption:
                 if ranks.owed is not None:

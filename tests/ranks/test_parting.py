@@ -25,7 +25,15 @@ EXPECTED = {
     ),
     "fewer_batches": ("rank 1 has ended", None),
     "an_interruption_that_is_caught": ("rank 1 was ended by KeyboardInterrupt in execute", "rank 1 of 2 was ended by"),
-    "a_handler_that_exits": ("another process is gone or too late", None),
+    "an_interruption_of_a_compile": (
+        "rank 0 of 2 was ended by KeyboardInterrupt in compile of graph 1",
+        "rank 0 was ended by KeyboardInterrupt in compile of graph 1",
+    ),
+    "an_interruption_of_a_rank_that_refused": (
+        "rank 0 of 2 was ended by KeyboardInterrupt in execute of graph 1",
+        "rank 0 was ended by KeyboardInterrupt in execute of graph 1",
+    ),
+    "a_group_of_the_program_s": ("another process is gone or too late (Timed out", None),
 }
 """What each rank is told of the other; ``None`` for the one that came to an end."""
 
@@ -35,6 +43,8 @@ def test_whatever_a_rank_does_the_other_is_told(tmp_path):
     subprocess.run([sys.executable, str(PROGRAMS / "apart.py")], env=environment, check=True, timeout=240)
     found = json.loads((tmp_path / "found.json").read_text("utf-8"))
     assert found.pop("a_share_of_everything") == [[0, "the end"]]
+    assert found.pop("a_group_that_is_destroyed") == [[0, "the end"]] * 2
+    assert found.pop("a_handler_that_exits") == [[0, "the end"], [0, "gone"]], "rank 0 has saved what there was"
     assert found.keys() == EXPECTED.keys()
     for name, came in found.items():
         assert [code for code, _ in came] == [0, 0], (name, came)

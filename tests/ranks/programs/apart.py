@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 import time
 import traceback
 import warnings
@@ -16,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import nets
+import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
 import mlc_torch as mlc
 from mlc_torch import ranks
+from mlc_torch.interop import load_checkpoint, save_checkpoint
 from mlc_torch.running import sharing  # noqa: F401 - so that no process has to load it by itself
 
 warnings.simplefilter("ignore")
@@ -97,7 +102,94 @@ def a_handler_that_exits(rank: int) -> None:
             os._exit(0)
 
     net.training.execute(**net.data(net.given[1]), batchSize=8, options=SYNCHRONOUS, completionHandler=handler)
+    with pytest.raises(mlc.RanksLost, match="another process is gone or too late"):
+        net.step(net.given[1])
+    rescued(net)
+
+
+def rescued(net: Any) -> None:
+    """What is left of the training can be saved, and what cannot be written is told as what it is."""
+    file = FOLDER / "rescued.safetensors"
+    save_checkpoint(net.training, file)
+    wanted = net.numbers_now()
+    alone = nets.perceptron(ALONE)
+    assert not (wanted[0] == alone.numbers_now()[0]).all()
+    load_checkpoint(alone.training, file, resume=False)
+    assert all((a == b).all() for a, b in zip(wanted, alone.numbers_now(), strict=True))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        save_checkpoint(net.training, FOLDER / "nowhere" / "a.safetensors")
+
+
+def interrupted_while_it_waits(rank: int, call: Callable[[], Any]) -> None:
+    """Rank 1 comes late, and Ctrl-C strikes rank 0 meanwhile: it is raised when rank 1 has come."""
+    if rank:
+        time.sleep(1.5)
+        call()
+        return
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        call()
+
+
+def an_interruption_of_a_compile(rank: int) -> None:
+    net = perceptron()
+    interrupted_while_it_waits(rank, lambda: net.training.compile(options=[], device=net.device))
     net.step(net.given[1])
+
+
+def an_interruption_of_a_rank_that_refused(rank: int) -> None:
+    """It takes part in two sums of the forward pass without having computed it, and is interrupted behind the first."""
+    net = nets.Net(6)
+    net.classes(4)
+    x = nets.batch_norm(net, net.convolution(net.input(2, 4, 4), 2, 4))
+    net.dense(net.reshape(nets.batch_norm(net, net.convolution(x, 4, 4)), 6, 64), 64, 4)
+    net.compile(joined(), nets.loss(), nets.sgd())
+    (given,) = net.batches(1)
+    interrupted_while_it_waits(rank, lambda: net.step(given, 6 if rank else 1000))
+    net.step(given)
+
+
+def made_by_the_program(rank: int) -> None:
+    """A process group with torch's own limit. The store is one for all pairs, so each names its part of it."""
+    store = dist.TCPStore("127.0.0.1", int(PORT.read_text()))
+    case = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    dist.init_process_group("gloo", store=dist.PrefixStore(f"by itself {case}", store), rank=rank, world_size=2)
+
+
+def a_group_of_the_program_s(rank: int) -> None:
+    """Joined without torchrun's words, and with a limit of its own, of half an hour: ours holds for what we send."""
+    made_by_the_program(rank)
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        del os.environ[name]
+    device = joined()
+    assert (device.rank, device.rank_count) == (rank, 2)
+    net = nets.convolutional(device, norm=nets.batch_norm)  # whose forward pass begins with a sum
+    if rank:
+        time.sleep(ranks.timeout() + 4)
+    else:
+        net.step(net.batches(1)[0])
+
+
+def a_group_that_is_destroyed(rank: int) -> None:
+    """Told in words, and when there is one again training goes on."""
+    net = perceptron()
+    dist.destroy_process_group()
+    assert net.training.compile(options=[], device=net.device) and net.step(net.given[1])[0]  # over what we hold
+    second = nets.Net(6)
+    second.targets(3)
+    second.dense(second.input(6), 6, 3)
+    loss = nets.loss(mlc.MLCLossType.meanSquaredError)
+    words = f"rank {rank} of 2, in compile of graph 2: the program has destroyed torch.distributed's"
+    with pytest.raises(mlc.RanksLost, match=words):  # it needs groups of its own
+        second.compile(net.device, loss, nets.sgd())
+    made_by_the_program(rank)
+    assert second.training.compile(options=[], device=net.device), mlc.last_refusal()
+    (given,) = second.batches(1)
+    weights, bias = (a.astype(np.float64) for a in second.numbers_now())
+    answer, value, _ = second.step(given)
+    by_hand = given["x"].reshape(6, 6) @ weights.reshape(3, 6).T + bias.reshape(1, 3)
+    np.testing.assert_allclose(value, ((by_hand - given["t"].reshape(6, 3)) ** 2).mean(), rtol=1e-5)
+    assert answer
 
 
 def a_share_of_everything(rank: int) -> None:
@@ -129,6 +221,10 @@ CASES: dict[Case, int] = {
     fewer_batches: 2,
     an_interruption_that_is_caught: 2,
     a_handler_that_exits: 2,
+    an_interruption_of_a_compile: 2,
+    an_interruption_of_a_rank_that_refused: 2,
+    a_group_of_the_program_s: 2,
+    a_group_that_is_destroyed: 2,
     a_share_of_everything: 1,
 }
 
