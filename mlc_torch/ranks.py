@@ -165,7 +165,7 @@ class Ranks:
         """Give every process the values of rank 0."""
         group = self._channels[0].forward
         with self.telling():
-            works = [dist.broadcast(t, 0, group=group, async_op=True) for t in tensors]
+            works = [dist.broadcast(t, group=group, group_src=0, async_op=True) for t in tensors]
             for work in works:
                 work.wait()
 
