@@ -62,7 +62,7 @@ class Geared:
         if self.plan.hooks or any(self._hooks):
             return True
         for p in self._parameters:  # noqa: SIM110 - any() over a generator would be a call for each of them
-            if p._backward_hooks:
+            if p._backward_hooks or p._post_accumulate_grad_hooks:
                 return True
         return False
 

@@ -12,6 +12,7 @@ from mlc_torch.device import queueing
 from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan, Step, combine, is_known
+from mlc_torch.going_back import undone
 from mlc_torch.printable import printable
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.little import LITTLE
@@ -124,9 +125,32 @@ def run_gradient(
         found = backward(roots, upstream, [*leaves, *(value for _, value in asked)])
         # nn.Embedding(sparse=True) gives the rows that it read; optimizers here move all of them.
         found = tuple([g.to_dense() if g is not None and g.is_sparse else g for g in found])
+        found = (*map(_after_hooks, leaves, found), *found[len(leaves) :])
     of_slot = {slot: g for (slot, _), g in zip(asked, found[len(leaves) :], strict=True)}
     totals = combine(plan.trained, found[: len(leaves)], of_slot)
     return totals, [of_slot.get(slot) for slot in plan.wanted]
+
+
+def _after_hooks(leaf: torch.Tensor, gradient: torch.Tensor | None) -> torch.Tensor | None:
+    """A parameter's gradient, as its hooks leave it that torch calls when ``.grad`` is there (``register_hook``'s were called).
+
+    Here gradients go past ``.grad``: this one is there for the hooks alone, and afterwards what the program has there.
+    """
+    hooks = leaf._post_accumulate_grad_hooks
+    if not hooks or gradient is None:
+        return gradient
+    before, given = leaf.grad, gradient.clone()  # a hook may change it in place; it may be another parameter's, too
+
+    def call() -> torch.Tensor | None:
+        leaf.grad = given
+        for hook in tuple(hooks.values()):
+            hook(leaf)
+        return leaf.grad
+
+    def go_back() -> None:
+        leaf.grad = before
+
+    return undone(call, go_back)
 
 
 def lent_values(values: Tensors, given: Tensors) -> list[int]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCInferenceGraph
+from mlc_torch import MLCGraph, MLCInferenceGraph, MLCTrainingGraph
+from mlc_torch.interop import TorchLayer
 from tests.graph.programs import (
     array,
     close,
     cpu,
     data,
+    loss,
     on,
+    placeholder,
     regression,
+    sgd,
     slopes,
     values,
 )
@@ -141,3 +147,73 @@ def test_a_module_hook_may_keep_what_it_is_given():
         assert inference.execute(inputsData={"x": data(batch)}, batchSize=0)
     for kept, batch in zip(seen, batches, strict=True):
         np.testing.assert_array_equal(kept.numpy(), batch)
+
+
+@pytest.mark.parametrize("kind", ["shrinks", "takes away", "looks"])
+@pytest.mark.parametrize("phases", [False, True], ids=["one call", "phases"])
+def test_a_hook_that_torch_calls_when_grad_is_there(kind, phases, torch_device):
+    """``register_post_accumulate_grad_hook``: what it leaves in ``.grad`` is what the update takes, as in plain torch."""
+    ours = torch.nn.Linear(3, 2)
+    theirs, seen = copy.deepcopy(ours), {"ours": [], "theirs": []}
+    graph, x, t = MLCGraph(), placeholder(8, 3), placeholder(8, 2)
+    graph.node(TorchLayer(ours), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.1))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=on(torch_device))
+    given, labels = values(8, 3), values(8, 2, seed=1)
+
+    def step() -> None:
+        if phases:
+            bound = {"x": data(given), "t": data(labels)}
+            where = on(torch_device)
+            assert training.bindAndWriteData(bound, forInputs={"x": x, "t": t}, to=where, synchronous=True)
+            assert training.executeForward(batchSize=8) and training.executeGradient(batchSize=8)
+            assert training.executeOptimizerUpdate()
+        else:
+            training.step(given, labels)
+
+    def hook_of(name):
+        def hook(parameter):
+            seen[name].append(parameter.grad.detach().cpu().clone())
+            if kind == "shrinks":
+                parameter.grad.mul_(0.1)
+            elif kind == "takes away":
+                parameter.grad = None
+
+        return hook
+
+    rule = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    handles = []
+    for number in range(4):
+        if number == 1:  # after the graph was compiled, and has run
+            hooked = [("ours", ours), ("theirs", theirs)]
+            handles = [net.weight.register_post_accumulate_grad_hook(hook_of(name)) for name, net in hooked]
+        if number == 3:
+            for handle in handles:
+                handle.remove()
+        step()
+        rule.zero_grad()
+        torch.nn.functional.mse_loss(theirs(torch.tensor(given)), torch.tensor(labels)).backward()
+        rule.step()
+        torch.testing.assert_close(ours.weight.detach().cpu(), theirs.weight.detach(), rtol=1e-5, atol=1e-6)
+    assert len(seen["ours"]) == 2
+    torch.testing.assert_close(seen["ours"], seen["theirs"], rtol=1e-5, atol=1e-6)
+
+
+def test_what_such_a_hook_raises_leaves_grad_as_it_was():
+    net = torch.nn.Linear(3, 2)
+    graph, x, t = MLCGraph(), placeholder(8, 3), placeholder(8, 2)
+    graph.node(TorchLayer(net), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.1))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    net.weight.grad, before = torch.ones(2, 3), net.weight.detach().clone()
+
+    def hook(parameter):
+        raise ValueError("in the hook")
+
+    handle = net.weight.register_post_accumulate_grad_hook(hook)
+    with pytest.raises(ValueError, match="in the hook"):
+        training.step(values(8, 3), values(8, 2))
+    assert torch.equal(net.weight.grad, torch.ones(2, 3)) and torch.equal(net.weight, before)
+    handle.remove()
+    training.step(values(8, 3), values(8, 2))
+    assert not torch.equal(net.weight, before)
