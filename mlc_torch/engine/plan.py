@@ -66,6 +66,8 @@ class Plan:
     """Slots whose gradient somebody asked for."""
     stopped: frozenset[int] = frozenset()
     hooks: dict[int, tuple[Hook, ...]] = field(default_factory=dict)
+    given: tuple[nn.Module, ...] = ()
+    """The modules that the program made itself, and may change in any way."""
     device: torch.device = torch.device("cpu")
 
     @cached_property

@@ -18,6 +18,7 @@ from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, noise_states
 from mlc_torch.engine.updater import Updater, UpdateRule
+from mlc_torch.engine.watched import Watched
 from mlc_torch.tensor.state import TensorState, changes
 
 # Python 3.11 takes ten times as long for a member of an Enum as for a name.
@@ -36,6 +37,7 @@ class Repeating(NamedTuple):
     gear: Gear
     kept: Kept | None
     hooks: tuple[dict[Any, Any], ...]
+    watched: Watched | None
 
 
 class Session(Geared):
@@ -66,6 +68,8 @@ class Session(Geared):
         """Which processes share each batch, in words, where there are several."""
         self._rests_on, self._versions = list(rests_on), [c.version for c in rests_on]
         self._unkept = list(unkept)
+        self.watched = Watched(plan.given) if plan.given else None
+        """The program's own modules, where there are any: another parameter in one of them makes this session out of date."""
         self.checked = changes.newest
         """The newest change that is known to have left everything as it was."""
         self.fitting: Gear | None = None
@@ -118,11 +122,14 @@ class Session(Geared):
         self._injected: Tensors = ()
 
     def is_current(self) -> bool:
-        """Whether the tensors still lie where they did, and nobody holds a result that is not kept."""
+        """Whether the tensors still lie where they did, and nobody holds a result that is not kept. Where nothing was noted in
+        ``changes``, ``watched`` alone can tell."""
         newest = changes.newest
         if self._versions != [c.version for c in self._rests_on]:
             return False
         if any(c.handle() is not None for c in self._unkept):
+            return False
+        if self.watched is not None and self.watched.has_changed():
             return False
         self.checked = newest
         return True
@@ -213,7 +220,7 @@ class Session(Geared):
         if kept is not None:
             feeds = [_first(memory, feed) for memory, feed in zip(self.standing, kept.feeds, strict=True)]
             self.kept = self._inferred[None if whole else _shapes(feeds)] = kept = kept._replace(feeds=feeds)
-        return Repeating(gear.forward, gear, kept, self._hooks)
+        return Repeating(gear.forward, gear, kept, self._hooks, self.watched)
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""

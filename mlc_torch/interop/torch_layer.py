@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from itertools import chain
 
 import torch
 from torch import nn
 
 from mlc_torch.going_back import undone
 from mlc_torch.interop.dry_run import buffers_of, dry_run, tensors_in
-from mlc_torch.layers.base import ANY_TYPE, MLCLayer, ParameterUse
+from mlc_torch.layers.base import ANY_TYPE, REPLACED, MLCLayer, ParameterUse
 from mlc_torch.layers.sharing import UNKNOWN, along_first, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
@@ -35,6 +36,9 @@ class TorchLayer(MLCLayer):
     def _create(cls, module, label=None):
         if not isinstance(module, nn.Module):
             raise TypeError(f"TorchLayer expects a torch.nn.Module, got {type(module).__name__}")
+        for name, parameter in module.named_parameters():
+            _check_parameter(name, parameter)
+        _check_ties(module)
         parameters = {n: MLCTensorParameter._create(_parameter_tensor(n, p)) for n, p in module.named_parameters()}
         statistics = {n: _over(b, n) for n, b in module.named_buffers() if b.numel()}
         made = cls._layer(given=module, parameters=parameters, statistics=statistics, adapts=False, rebinds=frozenset())
@@ -69,22 +73,13 @@ class TorchLayer(MLCLayer):
                 )
         return along_first(axes, len(results))
 
-    def _check(self, sources):
+    def _check_module(self):
         there, names = dict(self._given.named_parameters()), list(self._parameters)
         if list(there) != names or any(
             there[n] is not u.torch for n, u in zip(names, self._parameter_uses, strict=True)
         ):
-            refuse(
-                "a parameter of the module was replaced, added or removed since this TorchLayer was made of it; write into it "
-                "(parameter.copy_(values) under torch.no_grad(), load_state_dict without assign), or make another TorchLayer"
-            )
-        for use in self._parameter_uses:
-            memory = use.cell.value
-            if memory is None or memory.data_ptr() != use.torch.data_ptr():
-                refuse(
-                    f"parameter {use.role!r} no longer lies in the layer's memory; move or convert a module before a "
-                    "TorchLayer is made of it"
-                )
+            refuse(REPLACED)
+        super()._check_module()
 
     def _build(self):
         prefix = "module." if self._adapts else ""
@@ -181,7 +176,7 @@ _known: dict[int, tuple[weakref.ref[nn.Parameter], MLCTensor]] = {}
 """The tensor of each parameter that some layer holds, so that two layers which share a parameter train one tensor."""
 
 
-def _parameter_tensor(name: str, parameter: nn.Parameter) -> MLCTensor:
+def _check_parameter(name: str, parameter: nn.Parameter) -> None:
     if nn.parameter.is_lazy(parameter):
         refuse(f"parameter {name!r} has no shape yet; run the lazy module once")
     if parameter.device.type == "meta":
@@ -190,6 +185,40 @@ def _parameter_tensor(name: str, parameter: nn.Parameter) -> MLCTensor:
         refuse(f"parameter {name!r} is {parameter.dtype}, which ML Compute does not have; use module.float()")
     if parameter.numel() == 0:
         refuse(f"parameter {name!r} is empty")
+
+
+def _check_ties(module: nn.Module) -> None:
+    """Refuse a tensor whose elements another one has, too, but which ``_over`` has to copy: it would be untied without a word."""
+    own = [(n, t) for n, t in chain(module.named_parameters(), module.named_buffers()) if t.layout is torch.strided]
+    copied = [(n, t) for n, t in own if not t.is_contiguous()]
+    if not copied:
+        return
+    others = [*own, *((t._cell.label, p) for r, t in _known.values() if (p := r()) is not None)]
+    for name, tensor in copied:
+        for other_name, other in others:
+            if other is not tensor and _overlap(tensor, other):
+                refuse(
+                    f"{name!r} {list(tensor.shape)} lies in the memory of {other_name!r} {list(other.shape)}, and not row by "
+                    "row; it would have to be copied, and no longer be tied to it. Let both be one nn.Parameter, which forward "
+                    "uses in both places (transposed: nn.functional.linear(x, weight.t()))"
+                )
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have elements in common. Columns of one matrix lie among each other, and have none."""
+    memory = a.untyped_storage()
+    if not memory.data_ptr() or memory.data_ptr() != b.untyped_storage().data_ptr():
+        return False
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return True
+    seen = torch.zeros(memory.nbytes() // a.dtype.itemsize, dtype=torch.bool, device="cpu")
+    # Of an expanded dimension the first place: torch does not write to the same element several times.
+    shape = [size if stride else 1 for size, stride in zip(a.shape, a.stride(), strict=True)]
+    seen.as_strided(shape, a.stride(), a.storage_offset()).fill_(True)
+    return bool(seen.as_strided(b.shape, b.stride(), b.storage_offset()).any())
+
+
+def _parameter_tensor(name: str, parameter: nn.Parameter) -> MLCTensor:
     known = _known.get(id(parameter))
     if known is not None and known[0]() is parameter and _memory(known[1]._cell) == parameter.data_ptr():
         return known[1]

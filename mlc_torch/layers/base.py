@@ -33,6 +33,11 @@ INDICES = frozenset({MLCDataType.int32, MLCDataType.int64})
 BOOLEAN = frozenset({MLCDataType.boolean})
 ANY_TYPE = frozenset(MLCDataType)
 
+REPLACED = (
+    "a parameter of the module was replaced, added or removed since the layer was made of it; write into it "
+    "(parameter.copy_(values) under torch.no_grad(), load_state_dict without assign), or make another layer"
+)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ParameterUse:
@@ -167,6 +172,20 @@ class MLCLayer(MLCObject):
         """The tensors that the module computes rather than trains."""
         self._have_built()
         return self._buffers
+
+    def _check_module(self) -> None:
+        """Refuse a module that would compute with other parameters than those that are trained."""
+        there = {id(p) for p in self.module.parameters()}
+        if any(id(use.torch) not in there for use in self._parameter_uses):
+            refuse(REPLACED)
+        for use in self._parameter_uses:
+            if not use.cell.is_seen_by(use.torch):
+                refuse(
+                    f"parameter {use.role!r} no longer lies in the layer's memory: its module was moved or converted, or its "
+                    ".data was replaced. Write into it (parameter.copy_(values) under torch.no_grad()), move or convert a "
+                    "copy.deepcopy of the module, or a module before a TorchLayer is made of it; parameter.data = "
+                    "tensor.torch.view(parameter.shape) lays it over the memory of the layer's tensor again"
+                )
 
     def _have_built(self) -> None:
         """See to the module, and with it to what it shows of the layer's tensors."""

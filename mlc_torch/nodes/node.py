@@ -47,6 +47,15 @@ def check(node: Node) -> None:
         refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
 
 
+def check_modules(nodes: Iterable[Node]) -> None:
+    """Refuse layers whose modules would compute with other parameters than those that are trained."""
+    for node in nodes:
+        try:
+            node.layer._check_module()
+        except MLCRefusal as why:
+            refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
+
+
 def describe(layer: MLCLayer, reads: Iterable[TensorState]) -> str:
     given = ", ".join(f"{c.label} {list(c.shape)}" for c in reads)
     return f"layer {layer.label!r} ({type(layer).__name__}) on {given or 'nothing'}"

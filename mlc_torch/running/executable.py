@@ -16,7 +16,7 @@ from mlc_torch.graph.locks import locked
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import warn_unbound
 from mlc_torch.nodes.feeds import Feed, checked_constants, describe_feeds
-from mlc_torch.nodes.node import Node, check, own_states, unique_layers
+from mlc_torch.nodes.node import Node, check, check_modules, own_states, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.running.declaring import DeclaringGraph
@@ -90,6 +90,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
             refuse("the graph has no layers")
         for node in nodes:
             check(node)
+        check_modules(nodes)
         warn_unbound(given, tensors)
         for name, tensor in tensors.items():
             if name in given:
@@ -170,7 +171,9 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
     def _session(self, variant: Variant) -> Session:
         """The session of the compiled graph, renewed where something it rests on has changed."""
         session = self._runs.sessions.get(variant)
-        if session is not None and (session.checked == changes.newest or session.is_current()):
+        if session is not None and (
+            (session.checked == changes.newest and session.watched is None) or session.is_current()
+        ):
             return session
         if self._compiled is None:
             refuse("the graph is not compiled; call compile(options:device:) first")
@@ -187,6 +190,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
             nodes = with_weights(nodes)
         self._check_devices(nodes)
+        check_modules(nodes)
         limited = checked_constants(nodes, fed)
         plan = make_plan(nodes, fed, self._device, self._plan_request(nodes, compiled.options, variant))
         check_memory(plan, self._rule_for(variant))

@@ -84,6 +84,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
         wanted=numbered(request.wanted),
         stopped=stopped,
         hooks={slots[key]: hooks for key, hooks in request.hooks.items() if key in slots},
+        given=tuple(layer.module for layer in unique_layers(nodes) if layer._module_is_given),
         device=device.torch_device,
     )
 

@@ -62,7 +62,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and not request.data[1] else _WHOLE
         session = runs.sessions.get(variant)
-        if session is None or session.checked != changes.newest:
+        if session is None or session.checked != changes.newest or (session.watched and session.watched.has_changed()):
             session = self._session(variant)
         runs.active = session
         data = NO_DATA if bits & SKIPS_WRITING else request.data
@@ -128,7 +128,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and self._lacks_labels() else _WHOLE
         session = runs.sessions.get(variant)
-        if session is None or session.checked != changes.newest:
+        if session is None or session.checked != changes.newest or (session.watched and session.watched.has_changed()):
             session = self._session(variant)
         runs.active = session
         feeds = take(self._feeds[variant], NO_DATA, None if batch == full else batch)

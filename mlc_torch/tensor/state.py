@@ -221,6 +221,18 @@ class TensorState:
         if self.value is not None:
             parameter.data = view(self.value)
 
+    def is_seen_by(self, parameter: torch.Tensor) -> bool:
+        """Whether ``parameter``, which was shown, still looks into this tensor's memory."""
+        for reference, view in self._views:
+            if reference() is parameter and self.value is not None:
+                memory = view(self.value)
+                return (memory.data_ptr(), memory.dtype, memory.shape) == (
+                    parameter.data_ptr(),
+                    parameter.dtype,
+                    parameter.shape,
+                )
+        return False
+
     @property
     def is_shown(self) -> bool:
         """Whether a torch parameter or buffer looks into this tensor's memory."""
