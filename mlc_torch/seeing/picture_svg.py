@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
@@ -76,7 +76,7 @@ def _sized(box: Box) -> Placed:
 def _lay_out(places: dict[str, Placed], edges: Sequence[Edge]) -> list[list[Point]]:
     """Give every box its place; gives for each edge the points it passes, one for every row on its way."""
     from grandalf.graphs import Edge as Line
-    from grandalf.graphs import Graph, Vertex
+    from grandalf.graphs import Vertex, graph_core
     from grandalf.layouts import SugiyamaLayout
 
     vertices = {key: Vertex(key) for key in places}
@@ -86,12 +86,17 @@ def _lay_out(places: dict[str, Placed], edges: Sequence[Edge]) -> list[list[Poin
     lines = {(e.tail, e.head): Line(vertices[e.tail], vertices[e.head]) for e in edges}
     left = _MARGIN
     layouts: dict[Any, Any] = {}
-    for part in Graph(list(vertices.values()), list(lines.values())).C:
+    for keys in _parts(places, lines):
+        own = [line for (tail, _), line in lines.items() if tail in keys]
+        part = graph_core([vertices[key] for key in keys], own)
         layout: Any = SugiyamaLayout(part)
         layout.xspace, layout.yspace, layout.dw = _GAP_X, _GAP_Y, _LANE
-        layout.init_all(optimize=True)
+        layout.layers = _Rows()
+        # No line leads back to where it came from. Told so, grandalf does not look for such lines: it would by a function that
+        # calls itself once for every layer of a chain, and Python stops that at about 1000.
+        layout.init_all(inverted_edges=[], optimize=True)
         layout.draw(6)
-        shown = [*part.V(), *(v for v in layout.grx if v not in vertices.values())]
+        shown = list(layout.grx)  # the boxes, and where lines pass
         shift_x = left - min(v.view.xy[0] - v.view.w / 2 for v in shown)
         shift_y = _MARGIN - min(v.view.xy[1] - v.view.h / 2 for v in shown)
         for vertex in shown:
@@ -105,6 +110,38 @@ def _lay_out(places: dict[str, Placed], edges: Sequence[Edge]) -> list[list[Poin
     for end in (0, -1):
         _spread(edges, routes, places, end)
     return routes
+
+
+def _parts(places: Iterable[str], lines: Iterable[tuple[str, str]]) -> list[dict[str, None]]:
+    """The boxes of each part that no line joins to another, in the order of the picture.
+
+    (grandalf finds them too, by comparing all with all: of 8000 boxes in a minute.)
+    """
+    beside: dict[str, list[str]] = {key: [] for key in places}
+    for tail, head in lines:
+        beside[tail].append(head)
+        beside[head].append(tail)
+    number: dict[str, int] = {}
+    parts: list[dict[str, None]] = []
+    for first in beside:
+        if first not in number:
+            parts.append({})
+            reached = [first]
+            while reached:
+                key = reached.pop()
+                if key not in number:
+                    number[key] = len(parts) - 1
+                    reached += beside[key]
+    for key in beside:
+        parts[number[key]][key] = None
+    return parts
+
+
+class _Rows(list[Any]):
+    """grandalf's rows. It asks for the number of each; by equality, as a list would find it, that takes seconds for thousands."""
+
+    def index(self, row: Any, *_: Any) -> int:
+        return next(i for i, other in enumerate(self) if other is row)
 
 
 class _View:

@@ -6,10 +6,11 @@ import re
 import stat
 import sys
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 
-from mlc_torch import MLCArithmeticLayer, MLCArithmeticOperation, MLCGraph
+from mlc_torch import MLCActivationLayer, MLCArithmeticLayer, MLCArithmeticOperation, MLCGraph
 from mlc_torch.seeing import picture_dot, picture_svg
 from mlc_torch.seeing.picture import picture_of
 from tests.seeing.graphs import bare, dense, filled, perceptron, recurrent, residual, training
@@ -117,6 +118,28 @@ def test_lines_lead_downwards_from_box_to_box(without_dot):
         assert y0 < y1
         assert any(left <= x0 <= right and abs(bottom - y0) < 0.2 for left, _, right, bottom in placed)
         assert any(left <= x1 <= right and abs(top - y1) < 0.2 for left, top, right, _ in placed)
+
+
+def test_a_chain_longer_than_python_calls_go_deep_is_one_column(without_dot, tmp_path):
+    graph, x = MLCGraph(), bare([2, 3])
+    for _ in range(1500):
+        x = graph.node(MLCActivationLayer.tanh, source=x)
+    limit = sys.getrecursionlimit()
+    placed = boxes(graph.draw(tmp_path / "chain.svg").read_text(encoding="utf-8"))
+    assert len(placed) == 1502 and sys.getrecursionlimit() == limit
+    assert len({round(left + right) for left, _, right, _ in placed}) == 1
+    rows = sorted(placed, key=lambda box: box[1])
+    assert all(above[3] < below[1] for above, below in pairwise(rows))
+
+
+def test_parts_without_a_line_between_them_stand_side_by_side(without_dot):
+    graph, x, y = MLCGraph(), bare([2, 3]), bare([2, 3])
+    for i in range(2):  # in turn, so that the parts are not one behind the other among the nodes
+        x, y = (graph.node(dense(3, 3, f"{name}{i}"), source=source) for name, source in (("x", x), ("y", y)))
+    placed = sorted(boxes(graph._repr_svg_()))
+    left, right = placed[:4], placed[4:]
+    assert len(right) == 4 and max(box[2] for box in left) < min(box[0] for box in right)
+    assert sorted(round(box[1]) for box in left) == sorted(round(box[1]) for box in right)
 
 
 def test_a_stopped_gradient_is_dashed(without_dot):
