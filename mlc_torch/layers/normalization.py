@@ -206,7 +206,7 @@ def _affine(shape: tuple[int, ...], beta: MLCTensor | None, gamma: MLCTensor | N
     _shaped("beta", beta, shape)
     _shaped("gamma", gamma, shape)
     if not 0 <= epsilon < math.inf:
-        refuse(f"varianceEpsilon must not be negative, got {epsilon}")
+        refuse(f"varianceEpsilon must be finite and not negative, got {epsilon}")
     return {
         "beta": beta,
         "gamma": gamma,
