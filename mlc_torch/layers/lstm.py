@@ -22,7 +22,7 @@ from mlc_torch.layers.lstm_layout import layout_of
 from mlc_torch.layers.lstm_sequence import Weights, lstm_sequence
 from mlc_torch.layers.noise import Dropout
 from mlc_torch.layers.sharing import Samples, mixes
-from mlc_torch.layers.tensor_lists import fitting, fitting_if, list_prop, parameters, same_type_as_source
+from mlc_torch.layers.tensor_lists import counted, fitting, fitting_if, list_prop, parameters, same_type_as_source
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensorDescriptor
@@ -211,7 +211,11 @@ class MLCLSTMLayer(MLCLayer):
     ):
         """Each list holds one tensor per gate (i, f, g, o), layer by layer, then the same for the backward direction."""
         d, hidden = descriptor, descriptor.hiddenSize
-        every_gate = range(_directions(d) * d.layerCount * _GATES)
+        count = _directions(d) * d.layerCount * _GATES
+        counted(
+            "inputWeights", inputWeights, count
+        )  # before any list of that length is made: layerCount may be anything
+        every_gate = range(count)
         vectors = [hidden for _ in every_gate]
         inputs = [hidden * _input_width(d, index // _GATES % d.layerCount) for index in every_gate]
         lists = {

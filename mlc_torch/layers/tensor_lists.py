@@ -23,11 +23,17 @@ def list_prop(type_: str, about: str) -> Any:
     return made(read)
 
 
+def counted(who: str, tensors: Sequence[MLCTensor] | None, count: int) -> list[MLCTensor]:
+    """The tensors, if there are so many; refused otherwise."""
+    given = list(tensors or [])
+    if len(given) != count:
+        refuse(f"{who} must hold {count} tensors, got {len(given) if tensors is not None else 'none'}")
+    return given
+
+
 def fitting(who: str, tensors: Sequence[MLCTensor] | None, sizes: Sequence[int]) -> list[MLCTensor]:
     """The tensors, each with as many elements as ``sizes`` asks for in whatever shape; refused otherwise."""
-    given = list(tensors or [])
-    if len(given) != len(sizes):
-        refuse(f"{who} must hold {len(sizes)} tensors, got {len(given) if tensors is not None else 'none'}")
+    given = counted(who, tensors, len(sizes))
     for index, (tensor, size) in enumerate(zip(given, sizes, strict=True)):
         of_type(tensor._cell.descriptor, FLOATS, f"{who}[{index}]")
         if math.prod(tensor._cell.shape) != size:

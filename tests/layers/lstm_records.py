@@ -369,12 +369,23 @@ def _activations(count, kind=Kind.tanh, **numbers):
     return {"gateActivations": [made] * count, "outputResultActivation": made}
 
 
+def _stacked(layers):
+    wi, wh, _, b = tensors(arrays(2, 3, 1, 1))
+    d = MLCLSTMDescriptor(inputSize=2, hiddenSize=3, layerCount=layers)
+    return MLCLSTMLayer(descriptor=d, inputWeights=wi, hiddenWeights=wh, biases=b)
+
+
 _X = ((2, 4, 2), "float32")
 _H = ((1, 1, 2, 3), "float32")
 
 REFUSALS = [
     Refusal("few input weights", lambda: _layer(inputWeights=3), "inputWeights must hold 4 tensors, got 3"),
     Refusal("few hidden weights", lambda: _layer(2, hiddenWeights=7), "hiddenWeights must hold 8 tensors, got 7"),
+    Refusal(
+        "more layers than a list could hold weights for, at once",
+        lambda: _stacked(2**63 - 1),
+        f"inputWeights must hold {4 * (2**63 - 1)} tensors, got 4",
+    ),
     Refusal(
         "weights for one direction of two",
         lambda: _layer(bidirectional=True, inputWeights=4),
