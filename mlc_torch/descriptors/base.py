@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any, ClassVar
 
 from mlc_torch.descriptors.brief import brief
@@ -70,6 +71,12 @@ def zero_of(type_: str) -> Any:
 def positive(who: str, value: int) -> int:
     if value < 1:
         refuse(f"{who} must be at least 1, got {value}")
+    return value
+
+
+def finite(who: str, value: float) -> float:
+    if not math.isfinite(value):
+        refuse(f"{who} must be finite, got {value}")
     return value
 
 

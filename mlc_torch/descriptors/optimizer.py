@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from mlc_torch.descriptors.base import Descriptor
+from mlc_torch.descriptors.base import Descriptor, finite
 from mlc_torch.enums import MLCGradientClippingType
-from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
+from mlc_torch.refusals import MLCTrainingWarning, refuse, warn_the_program
 from mlc_torch.spelling import declare, prop
 
 _REGULARIZATION = "regularizationType: MLCRegularizationType, regularizationScale: Float"
@@ -16,6 +16,13 @@ def warn_unless_finite(learningRate: float) -> None:
     """The first update would make every weight NaN or infinite."""
     if not math.isfinite(learningRate):
         warn_the_program(f"the learning rate is {learningRate}; no weight stays a number with it", MLCTrainingWarning)
+
+
+def _bound(who: str, value: float, never: float) -> float:
+    """A bound may be infinite, since that is none, but not so that it leaves nothing."""
+    if math.isnan(value) or value == never:
+        refuse(f"{who} must be a number and not {never}, got {value}")
+    return value
 
 
 class MLCOptimizerDescriptor(Descriptor):
@@ -68,13 +75,13 @@ class MLCOptimizerDescriptor(Descriptor):
         warn_unless_finite(learningRate)
         return cls._make(
             learningRate=learningRate,
-            gradientRescale=gradientRescale,
+            gradientRescale=finite("gradientRescale", gradientRescale),
             appliesGradientClipping=appliesGradientClipping,
             gradientClippingType=gradientClippingType,
-            gradientClipMax=gradientClipMax,
-            gradientClipMin=gradientClipMin,
-            maximumClippingNorm=maximumClippingNorm,
-            customGlobalNorm=customGlobalNorm,
+            gradientClipMax=_bound("gradientClipMax", gradientClipMax, -math.inf),
+            gradientClipMin=_bound("gradientClipMin", gradientClipMin, math.inf),
+            maximumClippingNorm=_bound("maximumClippingNorm", maximumClippingNorm, -math.inf),
+            customGlobalNorm=finite("customGlobalNorm", customGlobalNorm),
             regularizationType=regularizationType,
-            regularizationScale=regularizationScale,
+            regularizationScale=finite("regularizationScale", regularizationScale),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from mlc_torch.descriptors import MLCLossDescriptor
+from mlc_torch.descriptors.base import finite
 from mlc_torch.enums import MLCLossType, MLCReductionType
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, element_count, of_type
 from mlc_torch.layers.loss_formulas import FORMULAS, class_axis
@@ -240,6 +241,9 @@ def _check_numbers(descriptor: MLCLossDescriptor) -> None:
     reduction, kind = descriptor.reductionType, descriptor.lossType
     if reduction.name not in ("none", "sum", "mean"):
         refuse(f"reductionType of a loss must be none, sum or mean, got {reduction.name}")
+    finite("weight of a loss", descriptor.weight)
+    if kind is Kind.log:
+        finite("epsilon of the log loss", descriptor.epsilon)
     if kind is Kind.huber and not descriptor.delta > 0:
         refuse(f"delta of the Huber loss must be above 0, got {descriptor.delta}")
     if kind in (*_SMOOTHED_BY_CLASSES, Kind.sigmoidCrossEntropy) and not 0 <= descriptor.labelSmoothing <= 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, fused_adam_
@@ -28,7 +29,7 @@ class _Adam(MLCOptimizer):
             descriptor,
             beta1=fraction("beta1", beta1),
             beta2=fraction("beta2", beta2),
-            epsilon=epsilon,
+            epsilon=finite("epsilon", epsilon),
             usesAMSGrad=usesAMSGrad,
             timeStep=timeStep,
         )

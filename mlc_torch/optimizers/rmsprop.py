@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, copy_all, foreach, fused_adam_
@@ -37,9 +38,9 @@ class MLCRMSPropOptimizer(MLCOptimizer):
         """Momentum is 0, alpha 0.99 and epsilon 1e-8, without centering, unless given."""
         return cls._with(
             optimizerDescriptor,
-            momentumScale=momentumScale,
+            momentumScale=finite("momentumScale", momentumScale),
             alpha=fraction("alpha", alpha),
-            epsilon=epsilon,
+            epsilon=finite("epsilon", epsilon),
             isCentered=isCentered,
         )
 

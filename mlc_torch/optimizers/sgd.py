@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, foreach, fused_sgd_
@@ -31,7 +32,8 @@ class MLCSGDOptimizer(MLCOptimizer):
     )
     def _create(cls, optimizerDescriptor, momentumScale=0.0, usesNesterovMomentum=False):
         """Without momentum unless given."""
-        return cls._with(optimizerDescriptor, momentumScale=momentumScale, usesNesterovMomentum=usesNesterovMomentum)
+        momentum = finite("momentumScale", momentumScale)
+        return cls._with(optimizerDescriptor, momentumScale=momentum, usesNesterovMomentum=usesNesterovMomentum)
 
     def _state_names(self) -> list[str]:
         return ["momentum"] if self._momentumScale else []

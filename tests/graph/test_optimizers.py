@@ -11,9 +11,11 @@ import torch
 import mlc_torch
 from mlc_torch import (
     MLCAdamOptimizer,
+    MLCAdamWOptimizer,
     MLCOptimizer,
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
+    last_refusal,
 )
 from mlc_torch.engine import updater
 from mlc_torch.optimizers import base
@@ -115,6 +117,42 @@ def test_the_time_step_counts_updates():
     assert optimizer.timeStep == 6 and program.phases() and optimizer.timeStep == 6
     assert program.update() and optimizer.timeStep == 7 and program.update() and optimizer.timeStep == 8
     assert program.training.optimizer is optimizer
+
+
+NAN, INF = float("nan"), float("inf")
+SETTINGS = descriptor(Settings())
+NO_NUMBERS = {
+    "momentumScale of SGD": lambda v: MLCSGDOptimizer(descriptor=SETTINGS, momentumScale=v, usesNesterovMomentum=False),
+    "momentumScale of RMSProp": lambda v: MLCRMSPropOptimizer(
+        descriptor=SETTINGS, momentumScale=v, alpha=0.9, epsilon=1e-8, isCentered=False
+    ),
+    "epsilon of RMSProp": lambda v: MLCRMSPropOptimizer(
+        descriptor=SETTINGS, momentumScale=0.0, alpha=0.9, epsilon=v, isCentered=False
+    ),
+    "epsilon of Adam": lambda v: MLCAdamOptimizer(descriptor=SETTINGS, beta1=0.9, beta2=0.99, epsilon=v, timeStep=1),
+    "epsilon of AdamW": lambda v: MLCAdamWOptimizer(
+        descriptor=SETTINGS, beta1=0.9, beta2=0.99, epsilon=v, usesAMSGrad=False, timeStep=1
+    ),
+    "gradientRescale": lambda v: descriptor(Settings(rescale=v)),
+    "regularizationScale": lambda v: descriptor(Settings(scale=v)),
+    "customGlobalNorm": lambda v: descriptor(Settings(custom_norm=v)),
+}
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF])
+@pytest.mark.parametrize("what", NO_NUMBERS)
+def test_what_would_leave_no_weight_a_number_is_refused(what, value):
+    assert NO_NUMBERS[what](value) is None
+    assert last_refusal().reason == f"{what.split()[0]} must be finite, got {value}"
+    assert NO_NUMBERS[what](-0.5) is not None
+
+
+def test_a_clipping_bound_may_be_infinite_where_that_means_none():
+    for name, never in (("clip_max", -INF), ("clip_min", INF), ("max_norm", -INF)):
+        for value in (NAN, never):
+            assert descriptor(Settings(**{name: value})) is None
+            assert last_refusal().reason.endswith(f"must be a number and not {never}, got {value}")
+        assert descriptor(Settings(**{name: -never})) is not None
 
 
 def test_defaults_of_the_short_initializers():
