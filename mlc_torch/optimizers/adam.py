@@ -9,6 +9,7 @@ from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fractio
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private import Call, Tensors, fused_adam_
 
+_LAST = 2**63 - 1
 _BETAS = "beta1: Float, beta2: Float, epsilon: Float"
 
 
@@ -49,7 +50,9 @@ class _Adam(MLCOptimizer):
         return self._timeStep
 
     def _step_taken(self, following: int) -> None:
-        self.__dict__["_timeStep"] = following  # past the look at the name: one is made in every step
+        # The largest Int stays: the bias correction has long been 1 there, and no file or buffer holds a larger one. (Past the
+        # look at the name: one is made in every step.)
+        self.__dict__["_timeStep"] = min(_LAST, following)
 
     def _apply(
         self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, into: list[Call] | None = None

@@ -18,9 +18,11 @@ from mlc_torch import (
     last_refusal,
 )
 from mlc_torch.engine import updater
+from mlc_torch.interop import load_checkpoint, save_checkpoint
 from mlc_torch.optimizers import base
 from mlc_torch.spelling import CLASSES
 from mlc_torch.torch_private import available
+from tests.graph import reference_optimizers as reference
 from tests.graph.optimizer_bench import (
     KINDS,
     PREPARATIONS,
@@ -117,6 +119,24 @@ def test_the_time_step_counts_updates():
     assert optimizer.timeStep == 6 and program.phases() and optimizer.timeStep == 6
     assert program.update() and optimizer.timeStep == 7 and program.update() and optimizer.timeStep == 8
     assert program.training.optimizer is optimizer
+
+
+def test_the_time_step_stays_at_the_largest_int(tmp_path):
+    last = 2**63 - 1
+    optimizer = MLCAdamOptimizer(
+        descriptor=descriptor(Settings()), beta1=0.9, beta2=0.99, epsilon=1e-8, timeStep=last - 1
+    )
+    bench = Bench(optimizer).compile()
+    twin = reference.Adam(starts(), Settings(), beta2=0.99, t=last - 1)
+    for number in range(3):
+        bench.step(number)
+        twin.step(gradients(number))
+        assert_follows(bench, twin, number)
+        assert optimizer.timeStep == last
+    save_checkpoint(bench.training, tmp_path / "late.safetensors")
+    load_checkpoint(bench.training, tmp_path / "late.safetensors")
+    bench.step(3)
+    assert optimizer.timeStep == last
 
 
 NAN, INF = float("nan"), float("inf")
