@@ -65,6 +65,31 @@ def test_the_formulas_in_chunks(kind, preparation, monkeypatch):
     test_the_formulas(kind, preparation)
 
 
+SGDS = [k for k in KINDS if k.name.startswith("sgd")]
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["whole", "in chunks"])
+@pytest.mark.parametrize("scale", [0.0, 0.1], ids=["", "l2"])
+@pytest.mark.parametrize("rate", [1e-9, 1e-12, 1e-17, 1e-20, -1e-12])
+@pytest.mark.parametrize("kind", SGDS, ids=lambda k: k.name)
+def test_steps_of_ordinary_size_at_a_rate_that_1_does_not_notice(kind, rate, scale, chunked, monkeypatch):
+    if chunked:
+        monkeypatch.setattr(MLCOptimizer, "_chunks_from", 1)
+        monkeypatch.setattr(updater, "has_vector_code", lambda: True)
+        monkeypatch.setattr(base, "chunk_size", lambda: 5)
+    # Clipped, so that the gradient of a chunk is made on the way; rescaled, so that weights move by as much as they are.
+    large = 1e-3 / abs(rate)
+    settings = Settings(lr=rate, clips="value", rescale=large, regularization="l2", scale=scale * large)
+    first = [(start * 1e-3).astype(np.float32) for start in starts()]
+    bench = Bench(kind.make(descriptor(settings)), starts=first).compile()
+    twin = kind.twin([start.astype(np.float64) for start in first], settings)
+    for number in range(5):
+        bench.step(number)
+        twin.step(gradients(number))
+        for got, want in zip(bench.weights(), twin.params, strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-9, err_msg=f"step {number}")
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
 def test_the_formulas_on_every_device_with_changing_settings(kind, torch_device):
     """Learning rate and clipping are set between steps; a momentum keeps the steps it was made with."""
