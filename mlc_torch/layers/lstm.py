@@ -212,9 +212,8 @@ class MLCLSTMLayer(MLCLayer):
         """Each list holds one tensor per gate (i, f, g, o), layer by layer, then the same for the backward direction."""
         d, hidden = descriptor, descriptor.hiddenSize
         count = _directions(d) * d.layerCount * _GATES
-        counted(
-            "inputWeights", inputWeights, count
-        )  # before any list of that length is made: layerCount may be anything
+        # First of all: layerCount may be any number, and lists of that length are made below.
+        counted("inputWeights", inputWeights, count)
         every_gate = range(count)
         vectors = [hidden for _ in every_gate]
         inputs = [hidden * _input_width(d, index // _GATES % d.layerCount) for index in every_gate]
