@@ -9,6 +9,7 @@ import re
 import pytest
 
 import mlc_torch
+import mlc_torch.interop  # whose classes are listed with the others, once it is loaded
 from mlc_torch import *
 from mlc_torch.coverage.ours import FOR_USERS
 from mlc_torch.spelling import CLASSES, MLCObject, prop
