@@ -37,7 +37,6 @@ class Repeating(NamedTuple):
     gear: Gear
     kept: Kept | None
     hooks: tuple[dict[Any, Any], ...]
-    watched: Watched | None
 
 
 class Session(Geared):
@@ -70,8 +69,8 @@ class Session(Geared):
         self._unkept = list(unkept)
         self.watched = Watched(plan.given) if plan.given else None
         """The program's own modules, where there are any: another parameter in one of them makes this session out of date."""
-        self.checked = changes.newest
-        """The newest change that is known to have left everything as it was."""
+        self.checked = changes.newest if self.watched is None else -1
+        """The newest change that is known to have left everything as it was; none, where only ``watched`` can tell."""
         self.fitting: Gear | None = None
         """A gear of which is known that what it computes has the declared shapes."""
         self._has_constants = plan.constant_count > 0
@@ -122,15 +121,14 @@ class Session(Geared):
         self._injected: Tensors = ()
 
     def is_current(self) -> bool:
-        """Whether the tensors still lie where they did, and nobody holds a result that is not kept. Where nothing was noted in
-        ``changes``, ``watched`` alone can tell."""
+        """Whether the tensors still lie where they did, and nobody holds a result that is not kept."""
         newest = changes.newest
         if self._versions != [c.version for c in self._rests_on]:
             return False
         if any(c.handle() is not None for c in self._unkept):
             return False
-        if self.watched is not None and self.watched.has_changed():
-            return False
+        if self.watched is not None:
+            return not self.watched.has_changed()
         self.checked = newest
         return True
 
@@ -220,7 +218,7 @@ class Session(Geared):
         if kept is not None:
             feeds = [_first(memory, feed) for memory, feed in zip(self.standing, kept.feeds, strict=True)]
             self.kept = self._inferred[None if whole else _shapes(feeds)] = kept = kept._replace(feeds=feeds)
-        return Repeating(gear.forward, gear, kept, self._hooks, self.watched)
+        return Repeating(gear.forward, gear, kept, self._hooks)
 
     def _look_at_shapes(self, gear: Gear) -> None:
         """A fast gear computes the same shapes each time, unless what linked graphs computed has another one."""

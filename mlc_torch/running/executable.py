@@ -171,9 +171,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
     def _session(self, variant: Variant) -> Session:
         """The session of the compiled graph, renewed where something it rests on has changed."""
         session = self._runs.sessions.get(variant)
-        if session is not None and (
-            (session.checked == changes.newest and session.watched is None) or session.is_current()
-        ):
+        if session is not None and (session.checked == changes.newest or session.is_current()):
             return session
         if self._compiled is None:
             refuse("the graph is not compiled; call compile(options:device:) first")

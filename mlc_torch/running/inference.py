@@ -80,7 +80,7 @@ class MLCInferenceGraph(ExecutableGraph):
         batch = full if wanted == full else self._batch(wanted, full)
         targets = output_targets(outputs, self, full, batch) if outputs else ()
         session = runs.sessions.get(_WHOLE)
-        if session is None or session.checked != changes.newest or (session.watched and session.watched.has_changed()):
+        if session is None or session.checked != changes.newest:
             session = self._session(_WHOLE)
         runs.active = session
         whole, bits = batch == full, options | runs.forced_options

@@ -144,12 +144,11 @@ class Runs:
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
-    def overtake(self) -> None:
-        """An inference begins: what the last pass left for the phases behind it is gone."""
+    def left_behind(self) -> Phase | None:
+        """How far the last pass has come: what it left for the phases behind it is gone when an inference begins."""
         if self.last is None:
-            self.overtaken = None
-        elif self.last.phase is not Phase.idle:
-            self.overtaken = self.last.phase
+            return None
+        return self.overtaken if self.last.phase is Phase.idle else self.last.phase
 
     def forget(self) -> None:
         """The graph has changed: the next run makes a new plan."""

@@ -62,16 +62,13 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and not request.data[1] else _WHOLE
         session = runs.sessions.get(variant)
-        if session is None or session.checked != changes.newest or (session.watched and session.watched.has_changed()):
+        if session is None or session.checked != changes.newest:
             session = self._session(variant)
         runs.active = session
         data = NO_DATA if bits & SKIPS_WRITING else request.data
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
-        if mode is _INFER:
-            runs.overtake()
-        else:
-            runs.overtaken = None
+        runs.overtaken = runs.left_behind() if mode is _INFER else None
         if mode is _BARE and self._optimizer is not None:
             warn_untrained(runs.warned, [], learns=False)
         number = next(_forward_numbers)
@@ -128,7 +125,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         bits = request.options | runs.forced_options
         variant = _PREDICT if bits & INFERS and self._lacks_labels() else _WHOLE
         session = runs.sessions.get(variant)
-        if session is None or session.checked != changes.newest or (session.watched and session.watched.has_changed()):
+        if session is None or session.checked != changes.newest:
             session = self._session(variant)
         runs.active = session
         feeds = take(self._feeds[variant], NO_DATA, None if batch == full else batch)
@@ -137,10 +134,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
                 # The gradient phase reads it again, and by then the caller may have put other numbers there.
                 feeds[number] = feeds[number].clone()
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
-        if mode is _INFER:
-            runs.overtake()
-        else:
-            runs.overtaken = None
+        runs.overtaken = runs.left_behind() if mode is _INFER else None
         session.separate, session.samples, session.forward_number = True, batch, next(_forward_numbers)
         session.forward(feeds, mode, full == batch, bool(bits & BY_LAYER))
         return self._ran(session), targets

@@ -75,7 +75,7 @@ _WAYS = {
 comes at once."""
 
 _TEXT = """\
-def make(session, forward, gear, kept, hooks, watched, handle, failures, threads, lock, {bound}):
+def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {bound}):
     is_held = lock._is_owned  # by this thread, which is in the middle of something then, unless it is to keep the result
     def usual(graph, member, options, handler, batch, inputs, labels, weights, outputs, keeps=False):
         if {other_batch}:
@@ -106,9 +106,9 @@ def make(session, forward, gear, kept, hooks, watched, handle, failures, threads
 
     def inside(graph, {given}, outputs, handler, keeps):
         runs = graph._runs
-        if session.checked != changes.newest or runs.usual_of is not session or runs.forced_options or {disturbed}:
+        if {stale} or runs.usual_of is not session or runs.forced_options or {disturbed}:
             return None
-        if any(hooks){changed}:
+        if any(hooks):
             return None
         {places}
         {views}
@@ -194,7 +194,7 @@ def usual_inference(
         other_batch=f"(batch != {full} and batch)" if whole else f"batch != {batch}",
         disturbed=DISTURBED,
         unusual=_UNUSUAL,
-        changed="" if repeating.watched is None else " or watched.has_changed()",
+        stale="session.checked != changes.newest" if session.watched is None else "not session.is_current()",
         declines=way.declines,
         keeps=way.keeps,
         brings=way.brings,
