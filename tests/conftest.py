@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -36,6 +38,15 @@ def torch_device(request) -> torch.device:
     if request.param == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     return torch.device(request.param)
+
+
+@pytest.fixture
+def only_what_is_new() -> Iterator[None]:
+    """``gc`` collects and lists only what the test makes: what a whole run has loaded takes a tenth of a second each time."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def pytest_report_header() -> str:

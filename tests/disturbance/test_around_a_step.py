@@ -114,6 +114,7 @@ def test_linking():
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("only_what_is_new")
 def test_profiling():
     """The graph runs as before, and can be profiled again."""
     pair = Pair(NETWORKS["perceptron"])

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import gc
 
+import pytest
 import torch
 
 from mlc_torch.device import randomness
 from mlc_torch.testing import seeded
 from tests.disturbance.disturbing import Lines, lines_of
 from tests.disturbance.subjects import NETWORKS, Pair
+
+pytestmark = pytest.mark.usefixtures("only_what_is_new")
 
 
 def test_of_a_seeded_block_gone_after_more_numbers():

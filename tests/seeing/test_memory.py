@@ -17,11 +17,13 @@ from mlc_torch import (
 from mlc_torch.testing import device_named
 from tests.seeing.graphs import Built, bare, batch_norm, data, perceptron, recurrent, residual, step, training
 
+pytestmark = pytest.mark.usefixtures("warm", "only_what_is_new")
+
 GRAPHS = {"perceptron": perceptron, "residual": residual, "recurrent": recurrent}
 
 
 def storages() -> dict[int, int]:
-    """Address and size of every CPU storage that a Python object refers to."""
+    """Address and size of every CPU storage that a Python object of the test refers to."""
     gc.collect()
     found = {}
     for thing in gc.get_objects():
@@ -35,31 +37,28 @@ def storages() -> dict[int, int]:
 
 
 @pytest.fixture
-def before():
-    """What is there already, also of torch's own making; it stays alive, so that no new storage takes an old address."""
-    warm = perceptron()
-    step(training(warm), warm)
-    kept = [t for t in gc.get_objects() if issubclass(type(t), torch.Tensor)]
-    yield set(storages())
-    del kept
+def warm():
+    """What torch and the library make once is there before the test begins."""
+    once = perceptron()
+    step(training(once), once)
 
 
-def new_bytes(before: set[int]) -> int:
-    return sum(size for address, size in storages().items() if address not in before)
+def new_bytes() -> int:
+    return sum(storages().values())
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_total_is_the_sum_of_the_storages(name, before):
+def test_the_total_is_the_sum_of_the_storages(name):
     built = GRAPHS[name]()
     graph = training(built)
     for _ in range(2):
         step(graph, built)
     memory = graph.memory()
-    assert memory.total == new_bytes(before)
+    assert memory.total == new_bytes()
     assert memory.total == sum(memory.bytes.values())
 
 
-def test_what_each_purpose_takes(before):
+def test_what_each_purpose_takes():
     built = perceptron()
     graph = training(built)
     step(graph, built)
@@ -79,7 +78,7 @@ def test_what_each_purpose_takes(before):
     }
 
 
-def test_bound_inputs_and_kept_values_count_between_the_phases(before):
+def test_bound_inputs_and_kept_values_count_between_the_phases():
     built = perceptron()
     graph = training(built)
     given = {n: data(t.descriptor.shape, 1) for n, t in (built.inputs | built.labels).items()}
@@ -120,13 +119,13 @@ def test_it_reads_well():
     assert lines[-1].split() == ["total", f"{graph.memory().total:,}", "1.2", "MiB"]
 
 
-def test_looking_holds_nothing(before):
+def test_looking_holds_nothing():
     built = perceptron()
     graph = training(built)
     step(graph, built)
-    was = new_bytes(before)
+    was = new_bytes()
     reports = [graph.memory() for _ in range(3)]
-    assert new_bytes(before) == was and len({r.total for r in reports}) == 1
+    assert new_bytes() == was and len({r.total for r in reports}) == 1
 
 
 def normalized(size: int = 1 << 16) -> Built:
@@ -139,11 +138,11 @@ def normalized(size: int = 1 << 16) -> Built:
     return Built(graph, {"x": x}, y, {"t": bare([2, 4, size])})
 
 
-def test_it_agrees_with_the_devices_allocator(torch_device, before):
+def test_it_agrees_with_the_devices_allocator(torch_device):
     """On the CPU torch keeps no statistics, and the storages are counted instead."""
     device = device_named(torch_device.type)
     allocated = {
-        "cpu": lambda: new_bytes(before),
+        "cpu": new_bytes,
         "cuda": torch.cuda.memory_allocated,
         "mps": torch.mps.current_allocated_memory,
     }[torch_device.type]

@@ -112,6 +112,7 @@ MEMORY = {
 }
 
 
+@pytest.mark.usefixtures("only_what_is_new")
 @pytest.mark.parametrize("make", MEMORY.values(), ids=MEMORY)
 def test_a_deallocator_waits_for_whoever_looks(make):
     calls, buffer = [], make()

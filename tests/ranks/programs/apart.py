@@ -121,12 +121,19 @@ def rescued(net: Any) -> None:
 
 
 def interrupted_while_it_waits(rank: int, call: Callable[[], Any]) -> None:
-    """Rank 1 comes late, and Ctrl-C strikes rank 0 meanwhile: it is raised when rank 1 has come."""
+    """Rank 1 comes when Ctrl-C has struck rank 0, which waits for it: it is raised then."""
+    struck = FOLDER / f"struck {os.environ['TORCHELASTIC_RESTART_COUNT']}"
     if rank:
-        time.sleep(1.5)
+        while not struck.exists():
+            time.sleep(0.02)
         call()
         return
-    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+    def strike() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        struck.touch()
+
+    threading.Timer(0.5, strike).start()
     with pytest.raises(KeyboardInterrupt):
         call()
 
