@@ -6,9 +6,11 @@ oneDNN computes a layer on the CPU, cuDNN a whole stack on a GPU. Where they are
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from mlc_torch.torch_private import Tensors, available, is_written_out
 
@@ -138,3 +140,16 @@ def _in_one_piece(gradients: Sequence[torch.Tensor], weights: Tensors, memory: t
         return gradients[0].as_strided(memory.shape, (1,))
     in_order = sorted(zip(weights, gradients, strict=True), key=lambda pair: pair[0].data_ptr())
     return torch.cat([gradient.flatten() for _, gradient in in_order])
+
+
+def own_weights_again(module: nn.Module) -> None:
+    """Let the recurrent parts of a module compute with the parameters that they have.
+
+    Each keeps a list of those of its last pass, which in a recording were others. Finding that out in the next pass, on CUDA it
+    lays its weights out anew, in memory that is not the layer's; and until then ``flatten_parameters`` moves the others.
+    """
+    for part in module.modules():
+        if isinstance(part, nn.RNNBase):
+            own = [getattr(part, name, None) for name in part._flat_weights_names]
+            part._flat_weights[:] = own
+            part._flat_weight_refs[:] = [None if weight is None else weakref.ref(weight) for weight in own]

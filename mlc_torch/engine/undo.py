@@ -18,6 +18,7 @@ from mlc_torch.going_back import undone
 from mlc_torch.layers.noise import Noise
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.torch_private import ambience, copy_all, restore_ambience
+from mlc_torch.torch_private_lstm import own_weights_again
 
 T = TypeVar("T")
 
@@ -157,6 +158,8 @@ def way_back(plan: Plan, training: set_training) -> Callable[[], None]:
         restore_ambience(before)
         for tensors, own in held:
             tensors.update(own)  # torch's functional_call may have left its stand-ins there
+        for root in plan.modules:
+            own_weights_again(root)
         for step in plan.steps:
             for noise in step.noises:
                 noise.release()

@@ -17,6 +17,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import DATA_TYPES, MLCTensor, MLCTensorParameter, TensorState
 from mlc_torch.tensor.descriptor import MAX_DIMENSIONS
+from mlc_torch.torch_private_lstm import own_weights_again
 
 
 class TorchLayer(MLCLayer):
@@ -123,6 +124,7 @@ class _OneBlock:
             return  # some are still to come
         self._joining = True
         try:
+            own_weights_again(module)
             module.flatten_parameters()
             for name, cell in self._cells.items():
                 memory = module.get_parameter(name).detach()

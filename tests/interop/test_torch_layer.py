@@ -612,6 +612,21 @@ def test_what_is_no_module_is_a_type_error(wrong):
         TorchLayer(wrong)
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_a_recurrent_module_has_its_own_weights_behind_a_recording(kind):
+    """Where it finds others in its next pass, it moves them on CUDA."""
+    module = made(lambda: nn.Sequential(kind(3, 5, num_layers=2, batch_first=True)))
+    laid_out = []
+    module[0].flatten_parameters = lambda: laid_out.append(True)
+    trained = Trained(module, (2, 4, 3), (2, 4, 5))
+    trained.train(2)
+    assert trained.gear() == "planned" and laid_out, "the recording's own were laid out"
+    laid_out.clear()
+    module(torch.zeros(2, 4, 3))
+    assert not laid_out
+    assert all(a is b for a, b in zip(module[0]._flat_weights, module[0].parameters(), strict=True))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_recurrent_module_keeps_its_weights_in_one_block_on_cuda():
