@@ -24,6 +24,10 @@ _LITTLE = 128 << 10
 _MUCH = 256 << 10
 """Bytes of a part that torch's threads compare, where it has several. (x86, microseconds for eight parts, by one thread and by
 two, four and eight: 256 KiB each 190 and 210, 109, 118; 1 MiB 740 and 630, 350, 330; 64 KiB 20 and 100, 79, 97.)"""
+_FEW = 4
+"""Threads that compare words instead, from twice as much on: torch gives a thread 32,768 elements or more. (x86, microseconds for
+four parts of 256 KiB and four of 1 MiB, then for eight of 1 MiB, by one thread, by bytes and by words: two threads 435, 538 and
+354, then 723, 1244 and 647; eight 404, 256 and 329, then 699, 392 and 410.)"""
 
 
 class MadeOnce:
@@ -66,8 +70,9 @@ class PackedLSTM(MadeOnce):
         pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
         self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs if not _is_much(part)]
         much = [pair for pair in pairs if _is_much(pair[1])]
-        where = torch.empty(max((part.nbytes for _, part in much), default=0), dtype=torch.bool, device="cpu")
-        self._shared_out = [ByThreads(piece, part, where[: part.nbytes]) for piece, part in much]
+        by_bytes = torch.get_num_threads() > _FEW
+        where = torch.empty(max((p.nbytes for _, p in much if by_bytes), default=0), dtype=torch.bool, device="cpu")
+        self._shared_out = [ByThreads(piece, part, where[: part.nbytes] if by_bytes else None) for piece, part in much]
         self._packed: Sequence[torch.Tensor] | None = None
         self._differ = bytes_differ()
 
@@ -92,21 +97,34 @@ class PackedLSTM(MadeOnce):
 
 
 def _is_much(part: torch.Tensor) -> bool:
-    return part.nbytes >= _MUCH and torch.get_num_threads() > 1
+    threads = torch.get_num_threads()
+    if threads > _FEW:
+        return part.nbytes >= _MUCH
+    return threads > 1 and part.nbytes >= 2 * _MUCH and _has_words(part)
+
+
+def _has_words(part: torch.Tensor) -> bool:
+    return part.nbytes % 8 == 0 and part.storage_offset() * part.element_size() % 8 == 0
 
 
 class ByThreads:
-    """Compares the bytes of a part with those of its copy by torch's threads; ``where`` is memory for what it finds."""
+    """Compares the bytes of a part with those of its copy by torch's threads: in words of eight or, where ``where`` is memory
+    for what it finds, one by one, so that there are more of them to share out."""
 
-    def __init__(self, copy: torch.Tensor, part: torch.Tensor, where: torch.Tensor) -> None:
-        self._copy, self._part, self._where, self._found = _as_bytes(copy), part, where, where.view(torch.uint8)
-        self._bytes, self._at = _as_bytes(part), part.data_ptr()
+    def __init__(self, copy: torch.Tensor, part: torch.Tensor, where: torch.Tensor | None) -> None:
+        self._part, self._at, self._where = part, part.data_ptr(), where
+        self._kept, self._given = self._seen(copy), self._seen(part)
+
+    def _seen(self, tensor: torch.Tensor) -> torch.Tensor:
+        return _as_bytes(tensor) if self._where is not None else _as_bytes(tensor).view(torch.int64)
 
     def differs(self) -> bool:
         if self._part.data_ptr() != self._at:  # as in ``Joined``
-            self._bytes, self._at = _as_bytes(self._part), self._part.data_ptr()
-        torch.ne(self._copy, self._bytes, out=self._where)
-        return bool(self._found.max())
+            self._given, self._at = self._seen(self._part), self._part.data_ptr()
+        if self._where is None:
+            return not torch.equal(self._kept, self._given)
+        torch.ne(self._kept, self._given, out=self._where)
+        return bool(self._where.view(torch.uint8).max())
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:

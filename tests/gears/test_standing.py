@@ -164,8 +164,9 @@ def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
         assert len(calls) == 3
 
 
-def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is(monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+@pytest.mark.parametrize("threads", [2, 8])
+def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is(monkeypatch, threads):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     monkeypatch.setattr(standing, "_MUCH", 1)
     wi, wh = ([torch.randn(6, n) for _ in range(4)] for n in (3, 6))
     with torch.device("meta"):
@@ -175,16 +176,28 @@ def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is
     assert [part.differs() for part in layer._shared_out] == [False] * 7 + [True]
 
 
-@pytest.mark.parametrize("begin", [0, 1])
-def test_bytes_are_compared_and_not_numbers(begin):
-    numbers = torch.full((7 + begin,), float("nan"))[begin:]
+@pytest.mark.parametrize(("begin", "by"), [(0, "bytes"), (1, "bytes"), (0, "words"), (2, "words")])
+def test_bytes_are_compared_and_not_numbers(begin, by):
+    numbers = torch.full((8 + begin,), float("nan"))[begin:]
     copy = numbers.clone()
-    compared = ByThreads(copy, numbers, torch.empty(28, dtype=torch.bool))
+    compared = ByThreads(copy, numbers, torch.empty(32, dtype=torch.bool) if by == "bytes" else None)
     assert not compared.differs()
     numbers[-1] = copy[-1] = 0.0
     assert not compared.differs()
     numbers[-1] = -0.0
     assert compared.differs()
+
+
+WORDS, BYTES = [None] * 2, [256 << 10] * 4 + [512 << 10] * 4
+
+
+@pytest.mark.parametrize(("threads", "memory"), [(1, []), (2, WORDS), (4, WORDS), (8, BYTES)])
+def test_how_bytes_are_compared_goes_by_their_number_and_the_threads(monkeypatch, threads, memory):
+    """Four parts of 256 KiB and four of 512, of which two do not begin with a word."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    large = [torch.zeros(512, 256)] * 2 + [torch.zeros(512 * 256 + 1)[1:].view(512, 256)] * 2
+    layer = PackedLSTM([torch.zeros(256, 256)] * 4, large, [2, 1, 256], False)
+    assert [None if one._where is None else one._where.numel() for one in layer._shared_out] == memory
 
 
 class Joining(nn.Module):
