@@ -28,6 +28,9 @@ from mlc_torch.tensor import MLCTensor, TensorState
 
 Feeds = Sequence[Feed]
 
+_linking = Locks()
+"""Held by who links graphs: two threads that link a graph at once would each leave out what the other adds."""
+
 
 class DeclaringGraph(MLCGraph, inherits_initializers=False):
     """A graph over other graphs, with names for what it is given and what it gives."""
@@ -148,12 +151,20 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         return True
 
     def _link_with(self, graphs: Sequence[DeclaringGraph]) -> bool:
+        """Beside the links that are there: to link graphs one by one gives the same as to link all of them at once."""
+        others = [graph for graph in graphs if graph is not self]
+        if graphs and not others:
+            refuse("a graph is linked with other graphs, and the list holds nothing but the graph itself")
+        if others:
+            _linking.holding(self._join, others)
+        return True
+
+    def _join(self, graphs: Sequence[DeclaringGraph]) -> None:
         """All of them, or none: a graph that is linked to one that is not would wait for gradients that never come."""
-        everyone = (self, *graphs)
+        everyone = list(dict.fromkeys(g for graph in (self, *graphs) for g in (graph, *graph._linked)))
         before = [(graph, graph._linked) for graph in everyone]
         now = [(graph, [g for g in everyone if g is not graph]) for graph in everyone]
         undone_if_broken_off(lambda: _link(now), lambda: _link(before))
-        return True
 
     def _take_links(self, graphs: Sequence[DeclaringGraph]) -> None:
         self._changed()  # before it, too: whatever strikes, the next run makes a new plan

@@ -113,6 +113,24 @@ def test_linking():
         assert all(said) == learned, f"interrupted at {lines.where}: {said}, and the lower graph learned: {learned}"
 
 
+def test_linking_one_more():
+    """Two graphs that are linked stay so, and a third is linked with both or with neither."""
+
+    def linked(at: int | None) -> tuple[list[set[int]], Lines]:
+        graphs = [mlc.MLCInferenceGraph(graphObjects=[mlc.MLCGraph()]) for _ in range(3)]
+        assert graphs[0].link(with_=[graphs[1]])
+        lines = Lines(at)
+        interrupt(lambda: graphs[0].link(with_=[graphs[2]]), lines)
+        return [{graphs.index(other) for other in graph._linked} for graph in graphs], lines
+
+    before, after = [{1}, {0}, set()], [{1, 2}, {0, 2}, {0, 1}]
+    found, whole = linked(None)
+    assert found == after
+    for at in range(1, whole.count + 1):
+        found, lines = linked(at)
+        assert found in (before, after), f"interrupted at {lines.where}: {found}"
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("only_what_is_new")
 def test_profiling():

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
     MLCExecutionOptions,
     MLCGraph,
     MLCGraphCompilationOptions,
     MLCInferenceGraph,
     MLCReshapeLayer,
+    MLCTensor,
     MLCTrainingGraph,
     MLCTransposeLayer,
     last_refusal,
@@ -128,9 +133,130 @@ def test_training_graphs_link_only_with_the_option():
     assert not split.lower.link(with_=[fresh])
 
 
-def test_a_graph_linked_with_itself_or_with_none_goes_on():
+class Heads:
+    """A layer, and two heads that read its result; each of the three is a graph of its own. Nothing is linked yet."""
+
+    def __init__(self, device=None) -> None:
+        self.device = device = device or cpu()
+        graph, x = MLCGraph(), placeholder(4, 6)
+        self.layer = dense(6, 5, seed=0)
+        self.given, self.labels = values(4, 6), [values(4, 3, seed=7), values(4, 2, seed=8)]
+        self.h = graph.node(self.layer, source=x)
+        self.low = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=sgd())
+        assert self.low.addInputs({"x": x}, lossLabels=None) and self.low.compile(options=LINK, device=device)
+        self.bind(self.low, x, self.given)
+        self.layers = [dense(5, 3, seed=3), dense(5, 2, seed=5)]
+        self.heads = [self.head(*pair) for pair in zip(self.layers, self.labels, strict=True)]
+
+    def head(self, layer, label) -> MLCTrainingGraph:
+        graph, t = MLCGraph(), placeholder(*label.shape)
+        graph.node(layer, source=self.h)
+        head = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+        assert head.addInputs({}, lossLabels={"t": t}) and head.compile(options=LINK, device=self.device)
+        self.bind(head, t, label)
+        return head
+
+    def bind(self, graph: MLCTrainingGraph, tensor: MLCTensor, given: np.ndarray) -> None:
+        assert graph.bindAndWriteData({"a": data(given)}, forInputs={"a": tensor}, to=self.device, synchronous=True)
+
+    def trained(self, *heads: MLCTrainingGraph) -> bool:
+        """A pass through these heads, and back; whether the lower graph had its gradient."""
+        assert self.low.executeForward(batchSize=0) and all(head.executeForward(batchSize=0) for head in heads)
+        assert all(head.executeGradient(batchSize=0) for head in heads)
+        return self.low.executeGradient(batchSize=0)
+
+    def holds(self, *which: int) -> None:
+        """The lower graph's gradient is the sum of what comes from these heads, by hand."""
+        w, b = array(self.layer.weights).reshape(5, 6).astype(float), array(self.layer.biases).ravel().astype(float)
+        h, total = self.given @ w.T + b, np.zeros((5, 6))
+        for number in which:
+            top, label = self.layers[number], self.labels[number]
+            v, c = array(top.weights).reshape(-1, 5).astype(float), array(top.biases).ravel().astype(float)
+            total += (2 / label.size * (h @ v.T + c - label) @ v).T @ self.given
+        got = self.low.gradientData(forParameter=self.layer.weights, layer=self.layer)
+        np.testing.assert_allclose(np.frombuffer(got, np.float32).reshape(5, 6), total, rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_that_is_listed_twice_counts_once(torch_device):
+    net = Heads(on(torch_device))
+    first = net.heads[0]
+    for graphs in ([first, first, net.low], [first]):
+        assert net.low.link(with_=graphs) and net.trained(first)
+        net.holds(0)
+
+
+@pytest.mark.parametrize("by", ["all at once", "one by one", "one by one, by the heads", "through the other head"])
+def test_links_add_up(by):
+    net = Heads()
+    first, second = net.heads
+    if by == "all at once":
+        assert net.low.link(with_=net.heads)
+    elif by == "one by one":
+        assert net.low.link(with_=[first]) and net.low.link(with_=[second])
+    elif by == "one by one, by the heads":
+        assert first.link(with_=[net.low]) and second.link(with_=[net.low])
+    else:
+        assert second.link(with_=[first]) and net.low.link(with_=[first])
+    for _ in range(2):
+        assert net.trained(*net.heads)
+        net.holds(0, 1)
+
+
+def test_graphs_that_were_linked_through_another_carry_gradients_too():
+    """The last of three graphs reads the results of both others, and each is linked with the next."""
+    graphs, x, t = [MLCGraph() for _ in range(3)], placeholder(4, 3), placeholder(4, 3)
+    layers = [dense(3, 3, seed=i) for i in (0, 4)]
+    h = graphs[0].node(layers[0], source=x)
+    y = graphs[1].node(layers[1], source=h)
+    graphs[2].node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[h, y])
+    one, two, three = (
+        MLCTrainingGraph(graphObjects=[g], lossLayer=loss() if g is graphs[2] else None, optimizer=None) for g in graphs
+    )
+    assert one.addInputs({"x": x}, lossLabels=None) and three.addInputs({}, lossLabels={"t": t})
+    assert all(g.compile(options=LINK, device=cpu()) for g in (one, two, three))
+    assert one.link(with_=[two]) and two.link(with_=[three])
+    given, label = values(4, 3), values(4, 3, seed=1)
+    for graph, tensor, a in ((one, x, given), (three, t, label)):
+        assert graph.bindAndWriteData({"a": data(a)}, forInputs={"a": tensor}, to=cpu(), synchronous=True)
+    assert all(g.executeForward(batchSize=0) for g in (one, two, three))
+    assert all(g.executeGradient(batchSize=0) for g in (three, two, one))
+    (w, b), (v, c) = ((array(k.weights).reshape(3, 3).astype(float), array(k.biases).ravel()) for k in layers)
+    lower = given @ w.T + b
+    slope = 2 / 12 * (lower + lower @ v.T + c - label)
+    got = np.frombuffer(one.gradientData(forParameter=layers[0].weights, layer=layers[0]), np.float32)
+    np.testing.assert_allclose(got.reshape(3, 3), (slope + slope @ v).T @ given, rtol=1e-4, atol=1e-5)
+
+
+def test_a_link_with_nobody_leaves_the_links_that_are_there():
+    net = Heads()
+    first, second = net.heads
+    assert net.low.link(with_=[first]) and net.low.link(with_=[]) and not net.low.link(with_=[net.low])
+    assert "nothing but the graph itself" in str(last_refusal())
+    assert net.trained(first)
+    net.holds(0)
+    fresh = MLCTrainingGraph(graphObjects=[MLCGraph()], lossLayer=None, optimizer=None)
+    assert not net.low.link(with_=[second, fresh]) and "linkGraphs" in str(last_refusal())
+    assert net.trained(*net.heads)
+    net.holds(0)
+
+
+def test_threads_that_link_one_graph_lose_no_link():
+    for _ in range(5):
+        net = Heads()
+        more = [net.head(dense(5, 2, seed=n), values(4, 2, seed=n)) for n in range(6)]
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(lambda head, low=net.low: low.link(with_=[head]), [*net.heads, *more]))
+        assert net.trained(*net.heads)
+        net.holds(0, 1)
+
+
+def test_a_graph_linked_with_none_goes_on():
     program = regression()
-    assert program.compile(LINK) and program.training.link(with_=[]) and program.training.link(with_=[program.training])
+    assert (
+        program.compile(LINK)
+        and program.training.link(with_=[])
+        and not program.training.link(with_=[program.training])
+    )
     plain = regression()
     assert plain.compile()
     assert program.step() == pytest.approx(plain.step(), rel=1e-6)
