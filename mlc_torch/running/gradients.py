@@ -227,11 +227,15 @@ class GradientGraph(ExecutableGraph):
         return gradients
 
     def _linked_gradients(self, cell: TensorState, number: int) -> list[torch.Tensor]:
-        """The gradients of one of our results in the graphs that read it; they went back after ``number``."""
-        readers = [g for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
-        lasts = [g._runs.last for g in readers if g._runs.last is not None]
-        there = [last for last in lasts if last.phase.has_gradients and last.forward_number > number]
-        if readers and not there:
+        """The gradients of one of our results in the graphs that read it; they went back after ``number``.
+
+        Each that went forward since, to be differentiated, has its part. One that did not, as a head that has its turn in another
+        step, has none.
+        """
+        readers = [g._runs for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
+        went = [runs for runs in readers if runs.begun > number]
+        there = [runs.last for runs in went if runs.last is not None and runs.last.phase.has_gradients]
+        if readers and (not there or len(there) < len(went)):
             refuse(
                 f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
                 "the linked graph that reads it first"

@@ -107,6 +107,9 @@ class Runs:
     sessions: dict[Variant, Session] = field(default_factory=dict)
     last: Session | None = None
     """The session of the last forward pass of a training graph."""
+    begun: int = 0
+    """The place of the last pass that was to be differentiated, in the order of all forward passes, of other graphs too. It stays
+    when that pass is gone: linked graphs must not go back without its gradient."""
     active: Session | None = None
     """The session of the last phase that was begun."""
     overtaken: Phase | None = None

@@ -27,7 +27,7 @@ from mlc_torch.tensor.state import changes
 _forward_numbers = itertools.count(1)
 """The order of forward passes, over all graphs."""
 
-_FORWARD = Phase.forward
+_IDLE, _FORWARD = Phase.idle, Phase.forward
 _INFER, _TRAIN, _BARE = Mode.infer, Mode.train, Mode.train_without_gradient
 _WHOLE, _PREDICT = Variant.whole, Variant.predict
 
@@ -90,6 +90,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
     def _ran(self, session: Session) -> TensorState:
         """What follows a forward pass; gives the handler's result."""
         self._runs.last = session
+        if session.phase is not _IDLE:
+            self._runs.begun = session.forward_number
         if self._steering.pending and session.phase.has_gradients:
             self._fill_gradient_tensors(session)
         result = publish(session, self._device)

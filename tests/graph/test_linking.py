@@ -240,6 +240,56 @@ def test_a_link_with_nobody_leaves_the_links_that_are_there():
     net.holds(0)
 
 
+def test_every_reader_that_ran_forward_goes_back_first():
+    net = Heads()
+    first, second = net.heads
+    assert net.low.link(with_=net.heads)
+    for _ in range(2):
+        assert net.low.executeForward(batchSize=0) and all(head.executeForward(batchSize=0) for head in net.heads)
+        assert first.executeGradient(batchSize=0) and not net.low.executeGradient(batchSize=0)
+        assert f"no gradient of {net.h.label!r} for this forward pass" in str(last_refusal())
+        assert second.executeGradient(batchSize=0) and net.low.executeGradient(batchSize=0)
+        net.holds(0, 1)
+
+
+def test_heads_in_turn():
+    net = Heads()
+    assert net.low.link(with_=net.heads)
+    for turn in (0, 1, 1, 0):
+        assert net.trained(net.heads[turn]), last_refusal()
+        net.holds(turn)
+        assert net.low.executeOptimizerUpdate() and net.heads[turn].executeOptimizerUpdate()
+
+
+def test_a_reader_that_does_not_differentiate_is_not_waited_for():
+    net = Heads()
+    first, second = net.heads
+    graph = MLCGraph()
+    shown = graph.node(MLCActivationLayer.relu, source=net.h)
+    looking = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=None)
+    assert looking.addInputs({}, lossLabels=None) and looking.addOutputs({"shown": shown})
+    assert looking.compile(options=LINK, device=cpu()) and net.low.link(with_=[*net.heads, looking])
+    assert net.trained(*net.heads)
+    assert net.low.executeForward(batchSize=0) and first.executeForward(batchSize=0)
+    assert looking.executeForward(batchSize=0)
+    assert second.executeForward(batchSize=0, options=[MLCExecutionOptions.forwardForInference])
+    assert first.executeGradient(batchSize=0) and net.low.executeGradient(batchSize=0), last_refusal()
+    net.holds(0)
+
+
+def test_a_pass_of_a_reader_that_an_inference_overtook_is_missed():
+    net = Heads()
+    first, second = net.heads
+    assert net.low.link(with_=net.heads)
+    assert net.low.executeForward(batchSize=0) and all(head.executeForward(batchSize=0) for head in net.heads)
+    assert all(head.executeGradient(batchSize=0) for head in net.heads)
+    assert second.executeForward(batchSize=0, options=[MLCExecutionOptions.forwardForInference])
+    assert not net.low.executeGradient(batchSize=0) and "for this forward pass" in str(last_refusal())
+    assert second.executeForward(batchSize=0) and second.executeGradient(batchSize=0)
+    assert net.low.executeGradient(batchSize=0)
+    net.holds(0, 1)
+
+
 def test_threads_that_link_one_graph_lose_no_link():
     for _ in range(5):
         net = Heads()
