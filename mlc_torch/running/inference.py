@@ -15,7 +15,7 @@ from mlc_torch.running.results import output_targets, publish
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.running.state import Variant
-from mlc_torch.running.untrained import warn_unmade, warn_unread
+from mlc_torch.running.untrained import warn_computed, warn_unmade, warn_unread
 from mlc_torch.running.usual import usual_inference
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TensorState
@@ -110,6 +110,7 @@ class MLCInferenceGraph(ExecutableGraph):
 
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere
+        warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_unmade(self._runs.warned, nodes, self._declared.outputs)
         self._runs.forget_usual()
         session.prepare(_INFER)

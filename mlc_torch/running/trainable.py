@@ -27,6 +27,7 @@ from mlc_torch.running.state import GradientState, Variant
 from mlc_torch.running.untrained import (
     NO_PROBABILITIES,
     probabilities_of,
+    warn_computed,
     warn_half_trained,
     warn_of_loss,
     warn_of_spare_state,
@@ -253,6 +254,7 @@ class TrainableGraph(GradientGraph):
         warn_untrained(self._runs.warned, nodes, learns)
         warn_unmade(self._runs.warned, nodes, self._declared.outputs)
         warn_unread(self._runs.warned, nodes, self._declared.fed())
+        warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_half_trained(self._runs.warned, nodes, session.plan.trained)
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)

@@ -100,6 +100,25 @@ def warn_unread(
                 )
 
 
+def warn_computed(
+    warned: set[str], nodes: Sequence[Node], declared: Sequence[tuple[str, Mapping[str, TensorState]]]
+) -> None:
+    """Inputs, labels and weights that a node of this very graph computes, as where the result was declared in the label's place.
+
+    What another graph computes is none of these: that is how labels come from it.
+    """
+    made_by, read = producers(nodes), {id(c) for node in nodes for c in node.reads}
+    for kind, cells in declared:
+        for name, cell in cells.items():
+            if id(cell) in made_by and id(cell) in read:
+                warn_once(
+                    warned,
+                    f"computed {kind} {name}",
+                    f"the {kind} {name!r} ({cell.label}) is a result of the layer {made_by[id(cell)].layer._label!r} of this "
+                    "graph; what is given for it is ignored",
+                )
+
+
 def warn_half_trained(warned: set[str], nodes: Sequence[Node], trained: Iterable[Trained]) -> None:
     """Parameters of a layer that another layer reads as a source: of that use there is no gradient."""
     readers = {id(c): node.layer for node in nodes for c in node.reads}

@@ -12,6 +12,7 @@ from mlc_torch import (
     MLCActivationLayer,
     MLCDataType,
     MLCGraph,
+    MLCGraphCompilationOptions,
     MLCInferenceGraph,
     MLCLossType,
     MLCMatMulDescriptor,
@@ -58,6 +59,23 @@ def one_tensor_twice() -> Program:
     training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
     training.addInputs({"x": x}, lossLabels={"t": x})
     return Program(training, graph, {"x": x}, {"t": x}, {"x": values(4, 6), "t": values(4, 6, seed=1)}, [layer], y)
+
+
+def result_as_the_label() -> Program:
+    """A slip: the result was declared in the label's place."""
+    graph, x, layer = MLCGraph(), placeholder(4, 6), dense(6, 3)
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
+    training.addInputs({"x": x}, lossLabels={"t": y})
+    return Program(training, graph, {"x": x}, {"t": y}, {"x": values(4, 6), "t": values(4, 3)}, [layer], y)
+
+
+def result_as_an_input() -> Program:
+    program = regression(widths=(6, 5, 3))
+    inner = program.training.resultTensors(for_=program.layers[0])[0]
+    assert program.training.addInputs({"inner": inner}, lossLabels=None)
+    program.inputs["inner"], program.given["inner"] = inner, values(4, 5)
+    return program
 
 
 def weights_as_a_source() -> Program:
@@ -141,6 +159,8 @@ def loss_that_is_nan() -> Program:
 CAUSES = {
     loss_that_is_nan: "the loss is NaN",
     one_tensor_twice: "the input 'x' and the label 't' are one tensor",
+    result_as_the_label: "of this graph; what is given for it is ignored",
+    result_as_an_input: "of this graph; what is given for it is ignored",
     weights_as_a_source: "the gradient of the second does not count",
     input_that_nobody_reads: "no node of the graph reads the input 'spare'",
     label_that_nobody_reads: "no node of the graph reads the label 'more'",
@@ -206,6 +226,61 @@ def test_a_warning_turned_into_an_error_leaves_the_graph_usable(make):
         with pytest.raises(MLCTrainingWarning):
             _ = program.compile() and program.execute()
         assert program.execute() and program.execute()
+
+
+def test_a_label_weight_that_the_graph_computes_is_named():
+    """The loss by hand, with the result itself for the weights, whatever is given for them."""
+    program = regression()
+    assert program.training.addInputs({}, lossLabels=None, lossLabelWeights={"w": program.result})
+    (seen,) = seen_in(program.compile)
+    layer, x, t = program.layers[0], program.given["x"], program.given["t"]
+    assert str(seen.message) == (
+        f"the label weight 'w' ({program.result.label}) is a result of the layer {layer.label!r} of this graph; what is given "
+        "for it is ignored"
+    )
+    y = x @ array(layer.weights).reshape(3, 6).T.astype(float) + array(layer.biases).ravel()
+    losses = []
+    assert program.training.execute(
+        inputsData=program.inputs_data(),
+        lossLabelsData=program.labels_data(),
+        lossLabelWeightsData={"w": data(np.ones((4, 3), np.float32))},
+        batchSize=0,
+        completionHandler=lambda *given: losses.append(array(given[0]).ravel()[0]),
+    )
+    np.testing.assert_allclose(losses, [(y * (y - t) ** 2).mean()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_label_that_another_graph_computes_is_not_warned_of(linked):
+    """A teacher: its result is the label of another graph, linked with it or not. The loss by hand."""
+    above, graph, teacher, layer = MLCGraph(), MLCGraph(), dense(6, 3, seed=5), dense(6, 3)
+    program = regression()
+    x = program.inputs["x"]
+    answer = above.node(teacher, source=x)
+    graph.node(layer, source=x)
+    options = [MLCGraphCompilationOptions.linkGraphs]
+    teaching = MLCTrainingGraph(graphObjects=[above], lossLayer=None, optimizer=None)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
+    losses = []
+
+    def work():
+        assert teaching.addInputs({"x": x}, lossLabels=None) and teaching.addOutputs({"answer": answer})
+        assert training.addInputs({"x": x}, lossLabels={"t": answer})
+        assert all(g.compile(options=options, device=cpu()) for g in (teaching, training))
+        assert not linked or training.link(with_=[teaching])
+        for g in (teaching, training):
+            assert g.bindAndWriteData(program.inputs_data(), forInputs={"x": x}, to=cpu(), synchronous=True)
+        assert teaching.executeForward(batchSize=0)
+        assert training.executeForward(
+            batchSize=0, completionHandler=lambda *given: losses.append(array(given[0]).ravel()[0])
+        )
+
+    assert not seen_in(work)
+    results = [
+        program.given["x"] @ array(one.weights).reshape(3, 6).T.astype(float) + array(one.biases).ravel()
+        for one in (teacher, layer)
+    ]
+    np.testing.assert_allclose(losses, [((results[1] - results[0]) ** 2).mean()], rtol=1e-5)
 
 
 def test_one_tensor_under_two_names_is_computed_as_the_warning_says():
