@@ -223,6 +223,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         self._runs.shown[variant] = made.readable
         self._results[variant] = MLCTensor._of(made.result)  # held here, so that every handler gets the same handle
         self._feeds[variant] = feeds
+        self._runs.returns_inputs = self._declared.returns_inputs()
         self._prepare(made, nodes, variant)
         self._runs.sessions[variant] = made
         return made

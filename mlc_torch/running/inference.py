@@ -11,7 +11,7 @@ from mlc_torch.running.asynchronous import awaited
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.executable import ExecutableGraph
 from mlc_torch.running.request import BY_LAYER, NO_DATA, SKIPS_WRITING, Request, packs_request
-from mlc_torch.running.results import output_targets, publish
+from mlc_torch.running.results import output_targets, publish, with_inputs
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.running.state import Variant
@@ -87,6 +87,8 @@ class MLCInferenceGraph(ExecutableGraph):
         if bits & SKIPS_WRITING:
             data = NO_DATA
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
+        if targets and runs.returns_inputs:
+            targets = with_inputs(targets, session, feeds)
         session.forward(feeds, _INFER, whole, bool(bits & BY_LAYER))
         usual = runs.usuals.get(batch)
         if usual is None and (whole or (batch in runs.sizes and len(runs.usuals) < _SIZES)):
@@ -111,7 +113,7 @@ class MLCInferenceGraph(ExecutableGraph):
     def _prepare(self, session: Session, nodes: list[Node], variant: Variant) -> None:
         warn_unread(self._runs.warned, nodes, [("input", self._declared.inputs)])  # labels may serve a loss elsewhere
         warn_computed(self._runs.warned, nodes, self._declared.fed())
-        warn_unmade(self._runs.warned, nodes, self._declared.outputs)
+        warn_unmade(self._runs.warned, nodes, self._declared.outputs, session.plan)
         self._runs.forget_usual()
         session.prepare(_INFER)
 

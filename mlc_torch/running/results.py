@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -102,3 +102,27 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
             data._must_fit(cell.dtype, shape, f"data for {name!r}")
         targets.append((cell, memory if len(memory) == size else memory[:size]))
     return targets
+
+
+def with_inputs(targets: Targets, session: Session, feeds: Sequence[torch.Tensor]) -> Targets:
+    """The same, where inputs are outputs, too: a buffer for one gets what this pass was given for it.
+
+    The tensor itself holds what is bound to it, and goes on doing so. Copies, taken before the pass begins: on a GPU buffers are
+    filled later, and the program may write into its arrays before that; another buffer may lie where the input does.
+    """
+    plan, computed = session.plan, {id(cell) for cell in session.readable}
+    found: list[tuple[TensorState, torch.Tensor | memoryview]] = []
+    for cell, target in targets:
+        slot = plan.slots.get(id(cell), plan.fed_count)
+        if slot < plan.fed_count and id(cell) not in computed:
+            found.append((cell.frozen(into_full(cell, _copied(feeds[slot]), cell.value)), target))
+        else:
+            found.append((cell, target))
+    return found
+
+
+def _copied(value: torch.Tensor) -> torch.Tensor:
+    if value.is_cpu:
+        return value.clone()
+    with queueing(value.device):
+        return value.clone()

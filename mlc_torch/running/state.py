@@ -51,6 +51,11 @@ class Declared:
         """What a call is given data for, by kind, in the order of a call's dictionaries."""
         return [("input", self.inputs), ("label", self.labels), ("label weight", self.label_weights)]
 
+    def returns_inputs(self) -> bool:
+        """Whether one of these is an output, too."""
+        outputs = {id(cell) for cell in self.outputs.values()}
+        return any(id(cell) in outputs for _, cells in self.fed() for cell in cells.values())
+
     def named(self) -> Iterator[tuple[str, str, TensorState]]:
         """Kind, name and tensor of everything."""
         for kind, tensors in [*self.fed(), ("output", self.outputs)]:
@@ -136,6 +141,8 @@ class Runs:
     """The graph's nodes as they were found last, and in the order in which they run."""
     loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
     """The result of the graph's own loss, by the predictions' shape."""
+    returns_inputs: bool = False
+    """Whether something that calls are given data for is a declared output, too, as the newest session found it."""
     usual: Usual = never
     """Runs an inference that is like the one before it; gives False, having done nothing, where that is not so."""
     usual_of: Session | None = None

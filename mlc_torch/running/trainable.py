@@ -252,7 +252,7 @@ class TrainableGraph(GradientGraph):
         self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
         learns = self._optimizer is None or self._learns(session, nodes)
         warn_untrained(self._runs.warned, nodes, learns)
-        warn_unmade(self._runs.warned, nodes, self._declared.outputs)
+        warn_unmade(self._runs.warned, nodes, self._declared.outputs, session.plan)
         warn_unread(self._runs.warned, nodes, self._declared.fed())
         warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_half_trained(self._runs.warned, nodes, session.plan.trained)

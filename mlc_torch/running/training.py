@@ -14,7 +14,7 @@ from mlc_torch.running.completion import Targets
 from mlc_torch.running.fit import FittingGraph
 from mlc_torch.running.planner import updatable
 from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Request, packs_request
-from mlc_torch.running.results import output_targets, publish
+from mlc_torch.running.results import output_targets, publish, with_inputs
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TIMED
 from mlc_torch.running.state import Variant
@@ -71,6 +71,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         runs.overtaken = runs.left_behind() if mode is _INFER else None
         if mode is _BARE and self._optimizer is not None:
             warn_untrained(runs.warned, [], learns=False)
+        if targets and runs.returns_inputs:
+            targets = with_inputs(targets, session, feeds)
         number = next(_forward_numbers)
         injected = self._injected(session, full, batch, number) if mode is _TRAIN and session.given else ()
         session.forward_number = number
@@ -137,6 +139,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
                 feeds[number] = feeds[number].clone()
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
         runs.overtaken = runs.left_behind() if mode is _INFER else None
+        if targets and runs.returns_inputs:
+            targets = with_inputs(targets, session, feeds)
         session.separate, session.samples, session.forward_number = True, batch, next(_forward_numbers)
         session.forward(feeds, mode, full == batch, bool(bits & BY_LAYER))
         return self._ran(session), targets
@@ -171,6 +175,10 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         if full and wanted and wanted != session.samples:
             refuse(f"batchSize is {wanted}, the forward pass ran {session.samples} samples; give the same, or 0")
         injected = self._injected(session, full, session.samples, session.forward_number) if session.given else ()
+        if (
+            targets and runs.returns_inputs and session.kept is not None and not session.ranks
+        ):  # those keep their own share
+            targets = with_inputs(targets, session, session.kept.feeds)
         runs.active = session
         session.gradient(injected)
         if self._steering.given:

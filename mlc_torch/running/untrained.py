@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mlc_torch.engine.plan import Trained
+from mlc_torch.engine.plan import Plan, Trained
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
 from mlc_torch.nodes.node import Node, producers
@@ -68,11 +68,12 @@ def warn_untrained(warned: set[str], nodes: Sequence[Node], learns: bool) -> Non
         )
 
 
-def warn_unmade(warned: set[str], nodes: Sequence[Node], outputs: Mapping[str, TensorState]) -> None:
-    """Outputs that were declared and that nothing computes: a buffer for one stays as it is."""
+def warn_unmade(warned: set[str], nodes: Sequence[Node], outputs: Mapping[str, TensorState], plan: Plan) -> None:
+    """Outputs that were declared and that nothing computes, nor gives a call data for: a buffer for one stays as it is."""
     made_by = producers(nodes)
+    fed = {id(cell) for cell in plan.cells[: plan.fed_count]}
     for name, cell in outputs.items():
-        if id(cell) not in made_by and cell.gradient_of is None:
+        if id(cell) not in made_by and id(cell) not in fed and cell.gradient_of is None:
             warn_once(warned, f"output {name}", f"no node of the graph produces the output {name!r} ({cell.label})")
 
 

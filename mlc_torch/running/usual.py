@@ -145,6 +145,8 @@ def usual_inference(
     device, whole = graph._device, batch == full
     if device._kind not in _WAYS or graph._gate.lock is None or not feeds:
         return never
+    if graph._runs.returns_inputs:
+        return never  # inputs that are outputs are rare: every other graph would have to look for them here
     if any(feed.group or not (whole or feed.batch_axis in (0, None)) for feed in feeds):
         return never
     repeating = session.repeating(whole)

@@ -155,13 +155,30 @@ def test_a_cuda_call_fills_output_buffers(options, handled):
 
 def test_an_output_that_a_cuda_call_does_not_compute_is_left_alone():
     network, out = Network(3, 7), np.full((3, 7), 5, np.float32)
-    more = {"outputsData": {"given": MLCTensorData(bytesNoCopy=out, length=out.nbytes)}}
-    assert network.graph.addOutputs({"given": network.source})
-    with pytest.warns(MLCTrainingWarning, match="produces the output 'given'"):
+    more = {"outputsData": {"missing": MLCTensorData(bytesNoCopy=out, length=out.nbytes)}}
+    assert network.graph.addOutputs({"missing": placeholder(3, 7)})
+    with pytest.warns(MLCTrainingWarning, match="produces the output 'missing'"):
         assert network.graph.compile(options=[], device=unwrap(MLCDevice.gpu()))
     for _ in range(4):
         network.execute(values(3, 7), SYNCHRONOUS, **more)
     assert (out == 5).all()
+
+
+def test_an_input_that_is_an_output_is_what_each_cuda_call_was_given():
+    """Though its array holds other numbers when the buffers are filled."""
+    network = Network(3, 7)
+    assert network.graph.addOutputs({"given": network.source})
+    assert network.graph.compile(options=[], device=unwrap(MLCDevice.gpu()))
+    x, outs = np.empty((3, 7), np.float32), [np.full((3, 7), 5, np.float32) for _ in range(6)]
+    for seed, out in enumerate(outs):
+        x[:] = values(3, 7, seed=seed)
+        network.execute(x, (), outputsData={"given": MLCTensorData(bytesNoCopy=out, length=out.nbytes)})
+    x[:] = 0
+    came = threading.Event()
+    network.execute(x, (), completionHandler=lambda *_: came.set())
+    assert came.wait(TIMEOUT)
+    for seed, out in enumerate(outs):
+        np.testing.assert_array_equal(out, values(3, 7, seed=seed))
 
 
 def test_handlers_of_cuda_calls_keep_their_order_whoever_waits():

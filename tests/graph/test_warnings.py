@@ -418,16 +418,16 @@ def test_a_label_forges_no_lines_of_a_warning():
 def test_an_inference_warns_of_an_output_that_it_does_not_compute():
     program = regression()
     inference = MLCInferenceGraph(graphObjects=[program.graph])
-    assert inference.addInputs(program.inputs) and inference.addOutputs({"given": program.inputs["x"]})
+    assert inference.addInputs(program.inputs) and inference.addOutputs({"missing": placeholder(4, 6)})
     out = np.full((4, 6), 5, np.float32)
 
     def work():
         assert inference.compile(options=[], device=cpu())
         for _ in range(3):
             assert inference.execute(
-                inputsData={"x": data(program.given["x"])}, outputsData={"given": data(out)}, batchSize=4
+                inputsData={"x": data(program.given["x"])}, outputsData={"missing": data(out)}, batchSize=4
             )
 
     caught = seen_in(work)
-    assert len(caught) == 1 and "no node of the graph produces the output 'given'" in str(caught[0].message)
+    assert len(caught) == 1 and "no node of the graph produces the output 'missing'" in str(caught[0].message)
     assert (out == 5).all()
