@@ -211,7 +211,7 @@ def test_the_answers_of_the_setup_calls():
     assert inference.addInputs({"x": program.inputs["x"], "unknown": stranger})
     assert inference.addOutputs({"y": program.result, "unknown": stranger})
     assert inference.addInputs({}, lossLabels=None, lossLabelWeights=None)
-    assert inference.link(with_=[])
+    assert inference.link(with_=[]) and not inference.link(with_=[inference])
     layers = inference.layers
     assert inference.link(with_=[MLCInferenceGraph(graphObjects=[MLCGraph()])]) and inference.layers == layers
 
