@@ -175,10 +175,9 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         if full and wanted and wanted != session.samples:
             refuse(f"batchSize is {wanted}, the forward pass ran {session.samples} samples; give the same, or 0")
         injected = self._injected(session, full, session.samples, session.forward_number) if session.given else ()
-        if (
-            targets and runs.returns_inputs and session.kept is not None and not session.ranks
-        ):  # those keep their own share
-            targets = with_inputs(targets, session, session.kept.feeds)
+        kept = None if session.ranks else session.kept  # each of several processes keeps its own share
+        if targets and runs.returns_inputs and kept is not None:
+            targets = with_inputs(targets, session, kept.feeds)
         runs.active = session
         session.gradient(injected)
         if self._steering.given:
