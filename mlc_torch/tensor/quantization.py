@@ -21,6 +21,14 @@ def quantize(x: torch.Tensor, type_: MLCDataType, scale: torch.Tensor, bias: tor
     limits = torch.iinfo(TORCH_TYPES[type_])
     # float64 holds every int32, so that the clamp at the ends of the range is exact.
     steps = torch.round(x.double() / scale.double()) + bias.double()
+    if bool(
+        steps.isnan().any()
+    ):  # which C casts to whatever the processor makes of it; infinity goes to the end of the range
+        if bool(bias.isnan().any()):
+            refuse("bias must not be NaN")
+        refuse(
+            f"{'this tensor holds NaN' if bool(x.isnan().any()) else 'infinity less infinity'}, which no integer stands for"
+        )
     return steps.clamp(limits.min, limits.max).to(TORCH_TYPES[type_])
 
 
@@ -29,7 +37,20 @@ def dequantize(q: torch.Tensor, type_: MLCDataType, scale: torch.Tensor, bias: t
         refuse(f"a tensor dequantizes to float32, not to {type_.name}")
     if q.is_floating_point() or q.dtype == torch.bool:
         refuse(f"only integer tensors dequantize, this one holds {q.dtype}")
-    return ((q.double() - bias.double()) * scale.double()).float()
+    return (_difference(q.long(), bias) * scale.double()).float()
+
+
+def _difference(q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """q - bias in float64, rounded once: float64 does not hold every int64, so integers are subtracted as such."""
+    if bias.is_floating_point():
+        whole = torch.where(bias.abs() < 2.0**62, bias, 0).long()
+        rest = bias.double() - whole.double()
+    else:
+        whole, rest = bias.long(), torch.zeros((), dtype=torch.float64, device="cpu")
+    exact = q - whole
+    # Where two numbers of different signs give one of the other sign, it has gone round the end of the range.
+    is_beyond = ((q ^ whole) & (q ^ exact)) < 0
+    return torch.where(is_beyond, q.double() - whole.double(), exact.double()) - rest
 
 
 def along(axis: int, numbers: torch.Tensor, shape: tuple[int, ...], who: str) -> torch.Tensor:

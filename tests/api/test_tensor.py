@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -241,6 +242,10 @@ def test_what_moving_refuses(device):
 # Quantization (evidence.md A.5)
 
 
+def _along(x, bias):
+    return x.quantized(to=MLCDataType.int8, scale=holding(1.0, 1.0), bias=bias, axis=0)
+
+
 def test_quantize_and_back():
     x = holding(-1.0, -0.26, 0.0, 0.3, 100.0)
     q = x.quantized(to=MLCDataType.int8, scale=0.5, bias=3)
@@ -266,9 +271,40 @@ def test_quantize_along_an_axis(dtype):
     np.testing.assert_allclose(back.numpy(), (expected - b) * s, rtol=1e-6)
 
 
+@pytest.mark.parametrize("bias", [0, 2**53, -(2**53), 2**62 + 1, -(2**62) - 3, 2**63 - 1, -(2**63)])
+def test_integers_are_dequantized_exactly(bias):
+    """Python's integers have no end, and float64 is only what the difference is rounded to."""
+    numbers = [2**53 + 1, 2**53, 2**62 + 2, -(2**62) - 1, 2**63 - 1, -(2**63), 0]
+    q, zero = holding(*numbers, dtype=MLCDataType.int64), holding(bias, dtype=MLCDataType.int64)
+    got = q.dequantized(to=MLCDataType.float32, scale=holding(0.5), zeroPoint=zero).numpy()
+    np.testing.assert_allclose(got, np.array([0.5 * float(n - bias) for n in numbers]), rtol=2**-23)
+
+
+@pytest.mark.parametrize("bias", [0.0, 2.0**53, -(2.0**60), 2.0**63, 2.5])
+def test_integers_are_dequantized_exactly_by_a_float(bias):
+    numbers = [2**53 + 1, 2**60 + 1, -(2**62), 3]
+    q = holding(*numbers, dtype=MLCDataType.int64)
+    got = q.dequantized(to=MLCDataType.float32, scale=holding(1.0), zeroPoint=holding(bias)).numpy()
+    np.testing.assert_allclose(got, [float(Fraction(n) - Fraction(bias)) for n in numbers], rtol=2**-23)
+
+
+@pytest.mark.parametrize("dtype", [MLCDataType.int8, MLCDataType.uint8, MLCDataType.int32])
+def test_infinity_is_quantized_to_the_ends_of_the_range(dtype):
+    x, limits = holding(float("inf"), 1.0, float("-inf")), np.iinfo(NUMPY[dtype])
+    for scale, ends in ((0.5, [limits.max, 5, limits.min]), (-0.5, [limits.min, 1, limits.max])):
+        assert x.quantized(to=dtype, scale=scale, bias=3).numpy().tolist() == ends
+
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        (lambda x, q, s: holding(1.0, NAN).quantized(to=MLCDataType.int8, scale=1, bias=0), "this tensor holds NaN"),
+        (lambda x, q, s: _along(holding(NAN, 1.0), holding(0, 0)), "this tensor holds NaN"),
+        (lambda x, q, s: _along(x, holding(0, NAN)), "bias must not be NaN"),
+        (lambda x, q, s: _along(holding(INFINITY, 1.0), holding(-INFINITY, 0)), "infinity less infinity"),
         (lambda x, q, s: x.quantized(to=MLCDataType.int64, scale=1, bias=0), "int8, uint8 or int32"),
         (lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=0, bias=0), "scale must not be zero"),
         (lambda x, q, s: x.quantized(to=MLCDataType.int8, scale=float("nan"), bias=0), "scale must not be zero"),
