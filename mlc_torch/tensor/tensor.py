@@ -364,6 +364,8 @@ class MLCTensor(MLCObject):
         values = self.numpy()
         if copy is False and self.torch.device.type != "cpu":
             raise ValueError("the tensor lives on a device; a NumPy array of it is a copy")
+        if copy is False and dtype is not None and np.dtype(dtype) != values.dtype:
+            raise ValueError(f"the tensor holds {values.dtype}; a NumPy array of {np.dtype(dtype)} is a copy")
         return np.array(values, dtype=dtype, copy=True) if copy else values.astype(dtype or values.dtype, copy=False)
 
     def __dlpack__(self, **kw: Any) -> Any:

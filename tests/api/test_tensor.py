@@ -358,6 +358,15 @@ def test_torch_and_numpy_share_the_memory():
     assert np.asarray(tensor, dtype=np.float64).dtype == np.float64
     assert torch.from_dlpack(tensor).data_ptr() == values.ctypes.data
     assert np.shares_memory(np.from_dlpack(tensor), values)
+    for protocol in (tensor, values):  # as NumPy 2 asks for it; the older one does not say whether it wants a copy
+        assert protocol.__array__(np.float64).dtype == np.float64
+        if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+            with pytest.raises(ValueError, match="copy"):
+                np.array(protocol, dtype=np.float64, copy=False)
+            assert np.shares_memory(np.array(protocol, dtype=np.float32, copy=False), values)
+    with pytest.raises(ValueError, match="float64 is a copy"):
+        tensor.__array__(np.float64, copy=False)
+    assert np.shares_memory(tensor.__array__(np.float32, copy=False), values)
     apart = np.array(tensor)
     apart[0, 0] = 1
     assert values[0, 0] == 7
