@@ -94,7 +94,8 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
         shape = (batch, *cell.shape[1:]) if short else cell.shape
         size = cell.descriptor._sample_bytes * batch if short else cell.nbytes
         inner = axis is not None and axis > 0
-        if size > LITTLE or inner:
+        # A torch tensor may be moved before its room is filled, and a tensor in its storage moves with it.
+        if size > LITTLE or inner or type(data._element) is not tuple:
             room = data._view(cell.dtype, shape, name)
             targets.append((cell, room.narrow(axis, 0, batch) if inner else room))  # type: ignore[arg-type]
             continue

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import math
 import weakref
 from typing import Any
@@ -15,9 +13,11 @@ from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, direct_call, prop
 from mlc_torch.spelling.arguments import to_buffer
+from mlc_torch.tensor.addresses import address_of, memory_at
 from mlc_torch.tensor.elements import FITTING, Element, check_fit
 from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.shapes import reads_as
+from mlc_torch.tensor.torch_memory import Followed, TensorMemory, tensor_bytes
 
 TORCH_TYPES: dict[MLCDataType, torch.dtype] = {
     MLCDataType.float32: torch.float32,
@@ -51,13 +51,17 @@ class _MadeAtOnce(type):
 class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     """The memory that a tensor's values are read from or written to, without a copy.
 
-    Any buffer serves: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``. It is kept alive.
+    Any buffer serves: a NumPy array, a torch CPU tensor, ``bytes``, ``bytearray`` or ``memoryview``. It is kept alive. A torch
+    tensor is followed where its memory moves, as ``share_memory_()`` moves it.
     """
 
     length = prop("Int", "How many bytes of the buffer are used.")
 
     _shape: tuple[int, ...] | None
     """Of an array that was given in place of data. Data itself is bytes, and has none."""
+    _bytes: Any = Followed("bytes")
+    _views: Any = Followed("views")
+    """Torch tensors over the bytes, by type and shape."""
 
     @prop("UnsafeMutableRawPointer")
     def bytes(self):
@@ -82,15 +86,23 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
             view = view[:length]
         made: MLCTensorData = object.__new__(cls)  # type: ignore[arg-type]  # declared on the class, called with it
         fields = made.__dict__
-        fields["_bytes"], fields["_length"], fields["_owner"] = view, length, bytes
-        fields["_element"], fields["_shape"], fields["_views"] = element, None, {}
+        fields["_length"], fields["_owner"] = length, bytes
+        fields["_element"], fields["_shape"] = element, None
+        if type(element) is tuple or not length:
+            fields["_bytes"], fields["_views"] = view, {}
+        else:
+            fields["_lies"] = TensorMemory(bytes, view, is_fixed=deallocator is not None)
         if deallocator is not None:
             last: Any = made
             if length:
                 # Whoever looks into the memory, be it ``tensor.data`` or a torch tensor, looks through this and holds it.
                 last = memory_at(address_of(view), length, view)
                 seen = memoryview(last).cast("B")
-                fields["_bytes"] = fields["_owner"] = seen.toreadonly() if view.readonly else seen
+                fields["_owner"] = seen = seen.toreadonly() if view.readonly else seen
+                if type(element) is tuple:
+                    fields["_bytes"] = seen
+                else:
+                    fields["_lies"].bytes = seen
             weakref.finalize(last, deallocator, bytes, length)
         return made
 
@@ -112,7 +124,12 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     def _over(cls, memory: Any) -> MLCTensorData:
         """The whole of a buffer."""
         view, element = seen_as_bytes(memory)
-        return cls._make(bytes=view, length=view.nbytes, owner=memory, element=element, shape=None, views={})
+        made: MLCTensorData = cls._make(length=view.nbytes, owner=memory, element=element, shape=None)
+        if type(element) is tuple or not view.nbytes:
+            made.__dict__["_bytes"], made.__dict__["_views"] = view, {}
+        else:
+            made.__dict__["_lies"] = TensorMemory(memory, view)
+        return made
 
     @classmethod
     def _bare(cls) -> MLCTensorData:
@@ -124,7 +141,11 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
 
     @property
     def _address(self) -> int:
-        """Where its bytes lie: they cannot move as long as this looks at them."""
+        """Where its bytes lie: they cannot move as long as this looks at them, but those of a torch tensor can."""
+        lies: TensorMemory | None = self.__dict__.get("_lies")
+        if lies is not None:
+            lies.look()
+            return lies.address
         found: int | None = self.__dict__.get("_place")
         if found is None:
             found = self.__dict__["_place"] = address_of(self._bytes)
@@ -136,9 +157,10 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
         Refused where the buffer's elements are of another type; ``name`` says for what the data is.
         """
         key = (dtype, shape)
-        found = self._views.get(key)
+        views = self._views
+        found = views.get(key)
         if found is None:
-            owner = self._owner
+            owner, lies = self._owner, self.__dict__.get("_lies")
             if (
                 _SAME.get(self._element) is dtype
                 and type(owner) is np.ndarray
@@ -153,9 +175,32 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
                     self._must_fit(dtype, shape, f"data for {name!r}" if name else "the data")
                 with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
                     # Detached: of a view, torch looks at what it is a view of in every operation, which takes time.
-                    found = _alias(self._bytes, dtype, math.prod(shape)).view(shape).detach()
-            self._views[key] = found
+                    if lies is not None and lies.moves_with(dtype):
+                        found = lies.seen_as(dtype, shape)
+                    else:
+                        found = _alias(self._bytes, dtype, math.prod(shape)).view(shape).detach()
+            views[key] = found
         return found
+
+    def _kept(self) -> MLCTensorData:
+        """For a tensor that lies in this memory from now on: it is moved with the memory, and stays in it where the program gives
+        its torch tensor other memory (``tensor.data = other``)."""
+        lies: TensorMemory | None = self.__dict__.get("_lies")
+        if lies is None:
+            return self
+        made = self.__copy__()
+        made.__dict__["_lies"] = lies.again(lies.tensor.detach())
+        return made
+
+    def _must_stay(self, dtype: torch.dtype, who: str) -> None:
+        """Refuse memory that a tensor is to lie in and could not be moved with."""
+        lies: TensorMemory | None = self.__dict__.get("_lies")
+        if lies is not None and not lies.moves_with(dtype) and not lies.is_fixed:
+            at = lies.tensor.storage_offset() * lies.tensor.itemsize
+            refuse(
+                f"{who} is a torch tensor that begins {at} bytes into its storage, no multiple of the {dtype.itemsize} bytes "
+                f"that {dtype} has; pass tensor.clone()"
+            )
 
     def _must_fit(self, dtype: torch.dtype, shape: tuple[int, ...], who: str) -> None:
         """Refuse data whose elements or shape are not a tensor's, before anything is changed."""
@@ -179,7 +224,13 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
 
     def __copy__(self) -> MLCTensorData:
         """The same memory once more."""
-        return self._make(**{name[1:]: value for name, value in vars(self).items()} | {"views": {}})
+        made = self._make(**{name[1:]: value for name, value in vars(self).items()})
+        lies: TensorMemory | None = vars(self).get("_lies")
+        if lies is None:
+            made.__dict__["_views"] = {}
+        else:
+            made.__dict__["_lies"] = lies.again(lies.tensor)
+        return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensorData:
         made = self._over(bytearray(self._bytes))
@@ -200,7 +251,7 @@ def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
     kind = type(memory)
     if kind is not np.ndarray:
         if isinstance(memory, torch.Tensor):
-            return _tensor_bytes(memory), memory.dtype
+            return tensor_bytes(memory), memory.dtype
         if isinstance(memory, np.ma.MaskedArray):
             refuse(f"the buffer {why_not_plain(memory)}")
     try:
@@ -237,40 +288,9 @@ def _uncastable_bytes(memory: Any) -> memoryview:
         refuse(f"the buffer's elements have no plain bytes ({error})")
 
 
-def _tensor_bytes(memory: torch.Tensor) -> memoryview:
-    if not memory.is_cpu or memory.is_nested or memory.layout is not torch.strided or memory.is_quantized:
-        refuse(f"the buffer {why_not_plain(memory) or f'is a torch tensor on {memory.device}; pass tensor.cpu()'}")
-    if memory.is_conj() or memory.is_neg():
-        refuse("the buffer is a torch tensor still to be conjugated; pass tensor.resolve_conj().resolve_neg()")
-    if not memory.is_contiguous():
-        refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
-    if memory.numel() == 0:
-        return memoryview(b"")
-    # A single element lies in order whatever its strides are: a view of bytes asks for a stride of one.
-    return memory.detach().as_strided((memory.numel(),), (1,)).view(torch.uint8).numpy().data
-
-
 def _alias(view: memoryview, dtype: torch.dtype, count: int) -> torch.Tensor:
     buffer: Any = view
     if view.readonly:
         # torch.frombuffer warns about read-only memory although this alias is never written to.
         buffer = memory_at(address_of(view), view.nbytes, view)
     return torch.frombuffer(buffer, dtype=dtype, count=count)
-
-
-def address_of(view: memoryview) -> int:
-    """Where these bytes lie."""
-    return np.frombuffer(view, np.uint8).__array_interface__["data"][0]
-
-
-def memory_at(address: int, size: int, owner: Any) -> Any:
-    """So many bytes, as a buffer that keeps alive whom they belong to for as long as somebody looks at it."""
-    memory = memory_type(size).from_address(address)
-    memory.owner = owner
-    return memory
-
-
-@functools.lru_cache(maxsize=256)
-def memory_type(size: int) -> Any:
-    """A type of memory of so many bytes, whose instances can hold on to what the memory belongs to."""
-    return type("Memory", (ctypes.c_char * size,), {})

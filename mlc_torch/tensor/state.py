@@ -7,6 +7,7 @@ only those.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import weakref
@@ -19,8 +20,9 @@ from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
+from mlc_torch.tensor.addresses import memory_at, memory_type
 from mlc_torch.tensor.bound_memory import BoundMemory
-from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, memory_at, memory_type, seen_as_bytes
+from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.staged import staged_for
@@ -129,10 +131,11 @@ class TensorState:
     def give_host(self, data: MLCTensorData, who: str) -> None:
         """Take ``data`` as this tensor's memory; all its bytes must be there."""
         self._must_hold(data, who)
-        self.host, self.snapshot = data, None
+        self.host, self.snapshot = data._kept(), None
 
     def _must_hold(self, data: MLCTensorData, who: str) -> None:
         data._must_fit(self.dtype, self.shape, who)
+        data._must_stay(self.dtype, who)
         needed = self.descriptor._nbytes
         if data._length < needed:
             size = self.dtype.itemsize
@@ -155,6 +158,8 @@ class TensorState:
             if self.value is not None and self.value.is_cpu:
                 self.download()
             return self.host._bytes.toreadonly()
+        if self.snapshot is not None and _has_moved(self.snapshot):
+            self.snapshot = None
         if self.snapshot is None and self.value is not None:
             found = host_bytes(self.value)
             if self.nbytes <= LITTLE and self.value.is_cpu:
@@ -284,6 +289,7 @@ class TensorState:
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
         """Bind ``data`` and bring it to ``device``."""
         self._must_hold(data, "the data")
+        data = data._kept()
         view = data._view(self.dtype, self.shape)
         if device.torch_device.type == "cpu":
             self._rehome(view, data)
@@ -360,6 +366,11 @@ def host_bytes(value: torch.Tensor) -> memoryview:
         return memoryview(memory_type(size).from_address(value.data_ptr()).raw)
     # A third of the time that a NumPy array would take.
     return memoryview(memory_at(value.data_ptr(), size, value)).cast("B").toreadonly()
+
+
+def _has_moved(view: memoryview) -> bool:
+    """Whether the tensor that ``host_bytes`` has shown the memory of lies elsewhere now."""
+    return isinstance(view.obj, ctypes.Array) and view.obj.owner.data_ptr() != ctypes.addressof(view.obj)  # type: ignore[attr-defined]
 
 
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62

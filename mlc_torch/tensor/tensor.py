@@ -396,7 +396,11 @@ class MLCTensor(MLCObject):
 
     @classmethod
     def from_torch(cls, tensor: Tensor, label: str | None = None) -> MLCTensor:
-        """An ``MLCTensor`` over the memory of a torch tensor: trained values appear there too."""
+        """An ``MLCTensor`` over the memory of a torch tensor: trained values appear there too.
+
+        Where torch moves that memory, as ``tensor.share_memory_()`` does, the ``MLCTensor`` moves with it. A torch tensor that is
+        given other memory (``tensor.data = other``) has left it.
+        """
         if not isinstance(tensor, torch.Tensor):
             raise TypeError(f"MLCTensor.from_torch expects a torch.Tensor, got {type(tensor).__name__}")
         _check_making("from_torch", tensor, label)

@@ -14,9 +14,11 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import mlc_torch as mlc
-from mlc_torch import MLCTensorData, last_refusal
+from mlc_torch import MLCTensor, MLCTensorData, last_refusal
 
 KINDS = {
     "numpy": lambda: np.arange(4, dtype=np.float32),
@@ -165,6 +167,48 @@ with warnings.catch_warnings():
 def test_what_does_not_serve_is_refused_with_the_way_out(buffer, length, says):
     assert MLCTensorData(bytesNoCopy=buffer, length=length) is None
     assert says in str(last_refusal())
+
+
+with FakeTensorMode():
+    FAKE = torch.ones(4)
+WITHOUT_MEMORY = pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (nn.LazyLinear(4).weight, "no values yet; run its module once"),
+        (FAKE, "without memory of its own, as in a FakeTensorMode"),
+        (torch._efficientzerotensor(4), "of zeros that has no memory; pass tensor.clone()"),
+    ],
+    ids=["lazy", "fake", "zeros"],
+)
+
+
+@pytest.mark.filterwarnings("error")
+@WITHOUT_MEMORY
+def test_a_torch_tensor_without_memory_is_refused(given, says):
+    assert MLCTensorData(bytesNoCopy=given, length=16) is None and says in str(last_refusal())
+    with pytest.raises(ValueError, match=r"MLCTensor\.from_torch: what was given is a torch") as raised:
+        MLCTensor.from_torch(given)
+    assert says in str(raised.value)
+
+
+def test_a_torch_tensor_inside_vmap_is_refused():
+    said = []
+
+    def look(x):
+        assert MLCTensorData(bytesNoCopy=x, length=16) is None
+        said.append(str(last_refusal()))
+        with pytest.raises(ValueError, match=r"from_torch: .*without memory of its own") as raised:
+            MLCTensor.from_torch(x)
+        said.append(str(raised.value))
+        return x
+
+    torch.func.vmap(look)(torch.ones(3, 4))
+    assert len(said) == 2 and all("inside torch.func.vmap" in words for words in said)
+
+
+def test_zeros_without_memory_serve_once_they_have_some():
+    """The way out that the refusal names."""
+    assert MLCTensor.from_torch(torch._efficientzerotensor(4).clone()).numpy().tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("given", [NESTED, JAGGED, np.ma.masked_less(np.ones((2, 2), np.float32), 2)], ids=type)
