@@ -104,6 +104,4 @@ def way_back(cell: TensorState) -> Callable[[], None]:
 def _bound_state(data: MLCTensorData, cell: TensorState) -> torch.Tensor:
     assert cell.value is not None
     view = data._view(cell.dtype, cell.shape)
-    if data._readonly:
-        view = view.clone()
     return view if cell.value.device.type == "cpu" else view.to(cell.value.device)

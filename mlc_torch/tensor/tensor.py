@@ -232,9 +232,12 @@ class MLCTensor(MLCObject):
         needed = self._cell.descriptor._nbytes
         for i, state in enumerate(data):
             state._must_fit(self._cell.dtype, self._cell.shape, f"optimizer data {i}")
+            state._must_stay(self._cell.dtype, f"optimizer data {i}")
             if state._length < needed:
                 refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
-        self._cell.bind_optimizer(list(data), list(deviceData or []))
+        # A copy of memory that Python marks read-only, as weights in such memory get one.
+        own = [copy.deepcopy(state) if state._readonly else state for state in data]
+        self._cell.bind_optimizer(own, list(deviceData or []))
         return True
 
     @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")
@@ -242,7 +245,7 @@ class MLCTensor(MLCObject):
         """Bring the optimizer's state back from the device into ``optimizerData``."""
         cell = self._cell
         for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
-            if state._state is not None and not host._readonly:
+            if state._state is not None:
                 target = host._view(cell.dtype, cell.shape)
                 if target.data_ptr() != state._state.data_ptr():
                     target.copy_(state._state.reshape(cell.shape))

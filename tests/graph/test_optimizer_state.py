@@ -15,6 +15,7 @@ from mlc_torch import (
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
     MLCTensor,
+    MLCTensorData,
     MLCTensorParameter,
     MLCTrainingGraph,
     MLCTrainingWarning,
@@ -31,7 +32,7 @@ from tests.graph.optimizer_bench import (
     gradients,
     starts,
 )
-from tests.graph.programs import cpu, data, hyper, loss, on, regression, tensor, values
+from tests.graph.programs import cpu, data, hyper, loss, on, predictions, regression, tensor, values
 from tests.graph.reference_optimizers import Settings
 
 
@@ -264,3 +265,26 @@ def test_each_optimizer_of_the_same_layers_has_its_own_state(pair, turns, tmp_pa
         # ML Compute's momentum of SGD holds the learning rate, torch's does not.
         wanted = theirs["exp_avg"] if "exp_avg" in theirs else 0.05 * theirs["momentum_buffer"]
         np.testing.assert_allclose(saved[name].ravel(), wanted.ravel(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "array"])
+def test_state_over_read_only_memory_is_trained_in_a_copy(kind, torch_device):
+    """As weights are. Adam's first moment by hand: it forgets a tenth in each step."""
+    program = regression(MLCAdamOptimizer(descriptor=hyper(0.01)), device=on(torch_device))
+    weights, start = program.layers[0].weights, values(3, 6, seed=8)
+    saved = start.tobytes() if kind == "bytes" else start.copy()
+    if kind == "array":
+        saved.flags.writeable = False
+    state = [MLCTensorData(immutableBytesNoCopy=saved, length=start.nbytes) for _ in range(2)]
+    state[1] = MLCTensorData(immutableBytesNoCopy=bytes(start.nbytes), length=start.nbytes)
+    assert program.compile()
+    assert program.training.bindOptimizerData(state, deviceData=None, with_=weights)
+    mean = start.astype(float)
+    for _ in range(3):
+        error = predictions(program) - program.given["t"]
+        mean = 0.9 * mean + 0.1 * (2 / error.size * error.T @ program.given["x"])
+        assert program.execute()
+    assert weights.synchronizeOptimizerData()
+    np.testing.assert_allclose(np.frombuffer(weights.optimizerData[0].bytes, np.float32).reshape(3, 6), mean, rtol=1e-4)
+    assert np.frombuffer(weights.optimizerData[1].bytes, np.float32).any()
+    assert np.array_equal(np.frombuffer(saved, np.float32), start.ravel())
