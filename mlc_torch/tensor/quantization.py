@@ -21,14 +21,12 @@ def quantize(x: torch.Tensor, type_: MLCDataType, scale: torch.Tensor, bias: tor
     limits = torch.iinfo(TORCH_TYPES[type_])
     # float64 holds every int32, so that the clamp at the ends of the range is exact.
     steps = torch.round(x.double() / scale.double()) + bias.double()
-    if bool(
-        steps.isnan().any()
-    ):  # which C casts to whatever the processor makes of it; infinity goes to the end of the range
+    # Infinity goes to the end of the range; NaN, as an integer, is whatever the processor makes of it.
+    if bool(steps.isnan().any()):
         if bool(bias.isnan().any()):
             refuse("bias must not be NaN")
-        refuse(
-            f"{'this tensor holds NaN' if bool(x.isnan().any()) else 'infinity less infinity'}, which no integer stands for"
-        )
+        what = "this tensor holds NaN" if bool(x.isnan().any()) else "infinity less infinity"
+        refuse(f"{what}, which no integer stands for")
     return steps.clamp(limits.min, limits.max).to(TORCH_TYPES[type_])
 
 
