@@ -254,11 +254,12 @@ def _check_numbers(descriptor: MLCLossDescriptor) -> None:
 
 def _check_weights(weights: MLCTensorDescriptor, predictions: MLCTensorDescriptor) -> None:
     mine, shape = weights._shape, predictions._shape
-    same_count = mine[0] == shape[0] and math.prod(mine) == math.prod(shape)
+    # The first dimension counts samples, of which a smaller batch takes the first; behind it, as for labels.
+    same_order = mine[0] == shape[0] and math.prod(mine) == math.prod(shape) and reads_as(mine, shape)
     per_sample = mine[0] in (shape[0], 1) and math.prod(mine[1:]) == 1
     broadcasts = len(mine) == len(shape) and all(m in (n, 1) for m, n in zip(mine, shape, strict=True))
-    if not (same_count or per_sample or broadcasts):
+    if not (same_order or per_sample or broadcasts):
         refuse(
-            f"the weights must have the labels' shape, one number for each of the {shape[0]} samples, or a shape that "
-            f"broadcasts to the predictions' {list(shape)}; got {list(mine)}"
+            f"the weights must have the predictions' shape {list(shape)} or it squeezed, one number for each of the "
+            f"{shape[0]} samples, or as many dimensions as the predictions, each of the same size or 1; got {list(mine)}"
         )
