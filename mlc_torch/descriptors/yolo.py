@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+import torch
 
 from mlc_torch.descriptors.base import Descriptor, positive
 from mlc_torch.refusals import refuse
-from mlc_torch.spelling import declare, prop
+from mlc_torch.spelling import CLASSES, declare, prop
 
 ANCHOR_BOX = struct.Struct("<2f")
 """Width and height of one anchor in ``anchorBoxes``."""
@@ -36,10 +39,13 @@ class MLCYOLOLossDescriptor(Descriptor):
     def _create(cls, anchorBoxes, anchorBoxCount):
         """The scales and limits start with the framework's defaults and may be set afterwards."""
         wanted = ANCHOR_BOX.size * positive("anchorBoxCount", anchorBoxCount)
-        if len(anchorBoxes) < wanted:
-            refuse(f"anchorBoxes needs {wanted} bytes (two float32 a box), got {len(anchorBoxes)}")
+        shape = (anchorBoxCount, 2)
+        data: Any = CLASSES["MLCTensorData"]._coerce(anchorBoxes)  # type: ignore[attr-defined]  # by name: it stands above
+        data._must_fit(torch.float32, shape, f"anchorBoxes, read as a tensor of shape {list(shape)},")
+        if data._length < wanted:
+            refuse(f"anchorBoxes needs {wanted} bytes (two float32 a box), got {data._length}")
         return cls._make(
-            anchorBoxes=anchorBoxes,
+            anchorBoxes=bytes(data._bytes),
             anchorBoxCount=anchorBoxCount,
             shouldRescore=True,
             scaleSpatialPositionLoss=10.0,

@@ -94,13 +94,6 @@ def to_callable(value: Any) -> Callable[..., Any]:
     return value
 
 
-def to_bytes(value: Any) -> bytes:
-    try:
-        return memoryview(value).tobytes()
-    except TypeError:
-        raise TypeError("Data (bytes, or an array with a buffer)") from None
-
-
 def as_it_is(value: Any) -> Any:
     return value
 
@@ -117,6 +110,14 @@ def to_buffer(value: Any) -> Any:
     return value
 
 
+def to_data(value: Any) -> Any:
+    """As it is: what it says of its elements is for whoever reads them to judge."""
+    try:
+        return to_buffer(value)
+    except TypeError:
+        raise TypeError("Data (bytes, a NumPy array or a torch tensor)") from None
+
+
 def to_hardware(value: Any) -> Any:
     """A GPU as the caller names it: a ``torch.device``, ``"cuda:0"`` or an index. Only the device room knows torch."""
     if isinstance(value, bool) or not (isinstance(value, (str, int)) or type(value).__name__ == "device"):
@@ -131,7 +132,7 @@ _SIMPLE: dict[str, Converter] = {
     "Bool": to_bool,
     "String": to_string,
     "NSNumber": to_number,
-    "Data": to_bytes,
+    "Data": to_data,
     "UnsafeMutableRawPointer": to_buffer,
     "UnsafeRawPointer": to_buffer,
     "MLCGraphCompletionHandler": to_callable,

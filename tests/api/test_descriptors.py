@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import array
 import copy
 import pickle
+import struct
 
 import numpy as np
 import pytest
+import torch
 
 import mlc_torch as mlc
 from mlc_torch import last_refusal
@@ -148,6 +151,53 @@ def test_matmul_defaults():
     assert not mlc.MLCMatMulDescriptor().transposesX
     made = mlc.MLCMatMulDescriptor(alpha=2, transposesX=True, transposesY=False)
     assert copy.copy(made).transposesX  # the real framework loses it in a copy; not reproduced
+
+
+BOXES = [[1.25, 2.5], [1.75, 1.5], [3.0, 0.5]]
+BOX_BYTES = struct.pack("<6f", *(side for box in BOXES for side in box))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        BOX_BYTES,
+        bytearray(BOX_BYTES),
+        np.frombuffer(BOX_BYTES, np.uint8),
+        np.array(BOXES, np.float32),
+        np.array(BOXES, np.float32).reshape(-1),
+        torch.tensor(BOXES),
+        array.array("f", np.ravel(BOXES)),
+        np.array(BOXES).astype(np.float32).view(np.uint8),
+    ],
+    ids=["bytes", "bytearray", "uint8", "float32", "in a row", "torch", "array", "viewed as bytes"],
+)
+def test_anchor_boxes_are_bytes_or_float32(given):
+    """In both spellings."""
+    by_selector = mlc.MLCYOLOLossDescriptor.descriptorWithAnchorBoxes_anchorBoxCount_
+    for made in (mlc.MLCYOLOLossDescriptor(anchorBoxes=given, anchorBoxCount=3), by_selector(given, 3)):
+        assert made.anchorBoxes == BOX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (np.array(BOXES), "type float64.* float32; pass array.astype.np.float32., or array.view.np.uint8."),
+        (np.array(BOXES, np.int32), "type int32.* pass array.astype.np.float32."),
+        (np.array(BOXES, np.int64), "type int64"),
+        (np.array(BOXES, np.float16), "type float16"),
+        (np.array(BOXES, ">f4"), "big-endian float32"),
+        (torch.tensor(BOXES, dtype=torch.float64), "torch.float64.* pass tensor.to.torch.float32."),
+        (torch.tensor([[1, 2], [2, 1], [3, 1]]), "torch.int64"),
+        (np.ascontiguousarray(np.array(BOXES, np.float32).T), "shape .2, 3., .* pass the transposed array"),
+        (np.array(BOXES, np.float32)[:2], "needs 24 bytes .two float32 a box., got 16"),
+    ],
+    ids=["float64", "int32", "int64", "float16", "big-endian", "torch float64", "torch int64", "turned", "too few"],
+)
+def test_anchor_boxes_of_another_type_are_refused_with_the_way_out(given, says):
+    by_selector = mlc.MLCYOLOLossDescriptor.descriptorWithAnchorBoxes_anchorBoxCount_
+    for make in (lambda: mlc.MLCYOLOLossDescriptor(anchorBoxes=given, anchorBoxCount=3), lambda: by_selector(given, 3)):
+        with mlc.strict(), pytest.raises(mlc.MLCRefusal, match=says):
+            make()
 
 
 def test_yolo_defaults_and_settable_fields():
