@@ -215,7 +215,16 @@ class MLCGraph(MLCObject):
         return handles(cells)
 
     def _hand_out(self, cells: list[TensorState]) -> None:
-        """Called when a program asks for these results; a graph that runs keeps them from then on."""
+        """Called when a program asks for these results; the graphs that run this one keep them from then on.
+
+        Where one of them has run, its last run fills them at once. Where several have, it is not known whose is meant.
+        """
+        for place in self._lock.places:
+            place.asked.update({id(c): c for c in cells})
+            running = [graph for ref in tuple(place.runners) if (graph := ref()) is not None]
+            fills = sum(graph._has_run() for graph in running) == 1
+            for graph in running:  # each takes its locks itself, in their order
+                graph._keep(cells, fills)
 
     # Data
 

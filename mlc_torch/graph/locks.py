@@ -27,7 +27,16 @@ class Place:
         """The numbers of threads that have run one of them."""
         self.users: set[weakref.ref[Any]] = set()
         """Who wants to know when there are several."""
+        self.runners: set[weakref.ref[Any]] = set()
+        """The graphs that run the layers."""
+        self.asked: dict[int, Any] = {}
+        """The results that were asked of the graph that records the layers, by identity: whoever runs it keeps them."""
         _places.add(self)
+
+    def enter(self, runner: Any) -> dict[int, Any]:
+        """A new graph that runs the layers; gives what was asked for before it came."""
+        self.runners.add(weakref.ref(runner, self.runners.discard))
+        return self.asked  # looked at last: whoever asks meanwhile finds the new one among the runners
 
 
 _places: weakref.WeakSet[Place] = weakref.WeakSet()

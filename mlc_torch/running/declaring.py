@@ -47,7 +47,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
     def _over(cls, graphObjects: list[MLCGraph], **more: Any) -> Any:
         lock, queue = Locks(graph._lock for graph in graphObjects), CompletionQueue()
         users = Users(lock.places)
-        return cls._make(
+        made = cls._make(
             nodes=[],
             device=None,
             graphObjects=list(graphObjects),
@@ -63,6 +63,9 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             gate=Gate(queue.failures, users.threads, lock.one),
             **more,
         )
+        for place in lock.places:
+            made._declared.kept.update(place.enter(made))
+        return made
 
     def _all_nodes(self) -> list[Node]:
         nodes = [node for graph in self._graphObjects for node in graph._all_nodes()] + self._nodes

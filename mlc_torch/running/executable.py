@@ -134,25 +134,36 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
 
     # Results that are asked for late
 
-    @locked
     def _hand_out(self, cells: list[TensorState]) -> None:
-        """From now on each run keeps these results; what the last run can still tell of them is filled in at once."""
-        new = [c for c in cells if id(c) not in self._declared.kept]
-        if not new:
-            return
-        self._declared.kept |= {id(c): c for c in new}
+        """Asked of the graph that runs, it is for its own runs alone."""
+        self._keep(cells, fills=True)
+
+    def _has_run(self) -> bool:
+        """Whether there is a last run that may still tell something."""
         session = self._runs.last or self._runs.active
-        if session is None or not session.values:
-            return
+        return session is not None and bool(session.values)
+
+    @locked
+    def _keep(self, cells: list[TensorState], fills: bool) -> None:
+        """From now on each run keeps these results; if it ``fills`` them, what the last run can still tell is there at once."""
+        kept, session = self._declared.kept, self._runs.last or self._runs.active
+        new = [c for c in cells if id(c) not in kept]
+        kept |= {id(c): c for c in new}
+        if fills and session is not None and session.values:
+            # One that is kept and has no value was asked for since that run, of the graph that records the layers.
+            self._fill([c for c in cells if c in new or c.value is None], session)
+        if new:
+            self._runs.forget()
+
+    def _fill(self, cells: list[TensorState], session: Session) -> None:
         known = {id(c) for c in session.readable}
-        for cell in new:
+        for cell in cells:
             if id(cell) in known and cell.value is None:  # another graph over the same layers let go of it
                 self._publish_late(cell, session.value_of(cell))
-        late = [c for c in new if id(c) not in known and id(c) in session.plan.slots]
+        late = [c for c in cells if id(c) not in known and id(c) in session.plan.slots]
         if late:
             with undisturbed(self._device.torch_device):
                 self._fill_late(session, late)
-        self._runs.forget()
 
     def _fill_late(self, session: Session, cells: list[TensorState]) -> None:
         for cell, value in zip(cells, session.values_again(cells), strict=True):

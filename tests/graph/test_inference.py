@@ -16,12 +16,13 @@ from mlc_torch import (
     MLCInferenceGraph,
     MLCSoftmaxLayer,
     MLCSoftmaxOperation,
+    MLCSplitLayer,
     MLCTensorData,
     MLCTrainingGraph,
     last_refusal,
 )
 from mlc_torch.running.completion import wait_for_handlers
-from tests.graph.programs import array, cpu, data, dense, on, placeholder, regression, sgd, tensor, values
+from tests.graph.programs import array, cpu, data, on, placeholder, regression, sgd, tensor, values
 
 
 def predicted(layer, x):
@@ -187,19 +188,66 @@ def test_data_is_read_when_the_graph_executes():
 
 
 def test_only_results_that_somebody_holds_are_kept():
-    graph, x = MLCGraph(), placeholder(4, 6)
-    hidden = dense(6, 5)
-    graph.node(MLCActivationLayer.relu, source=graph.node(hidden, source=x))
+    program = regression(widths=(6, 5, 3))
+    hidden, x = program.layers[0], program.given["x"]
+    assert program.compile() and program.execute()
+    (inner,) = program.graph.resultTensors(for_=hidden)
+    assert inner.data is None  # the update has changed the weights that it was computed with
+    target = np.zeros(inner.descriptor.shape, np.float32)
+    assert not inner.copyDataFromDeviceMemory(toBytes=target, length=target.nbytes, synchronizeWithDevice=False)
+    wanted = predicted(hidden, x)
+    assert program.execute()
+    np.testing.assert_allclose(array(inner), wanted, rtol=1e-5, atol=1e-6)
+
+
+# Results asked of the graph that only records the layers
+
+
+def parts_of(graph, layer):
+    """What the program reads of a layer's results, without holding on to them."""
+    return [None if t.data is None else t.numpy().copy() for t in graph.resultTensors(for_=layer)]
+
+
+@pytest.mark.parametrize("when", ["before", "compiled", "run"])
+def test_what_the_recording_graph_is_asked_for_every_graph_over_it_keeps(when):
+    graph, x, layer = MLCGraph(), placeholder(2, 3), MLCSplitLayer(splitCount=3, dimension=1)
+    graph.node(layer, source=x)
+
+    def ask(now):
+        if when == now:
+            assert len(graph.resultTensors(for_=layer)) == 3
+
+    ask("before")
     inference = MLCInferenceGraph(graphObjects=[graph])
     assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
-    fed = {"x": data(values(4, 6))}
-    assert inference.execute(inputsData=fed, batchSize=0)
-    (inner,) = graph.resultTensors(for_=hidden)
-    assert inner.data is None
-    target = np.zeros((4, 5), np.float32)
-    assert not inner.copyDataFromDeviceMemory(toBytes=target, length=target.nbytes, synchronizeWithDevice=False)
-    assert inference.execute(inputsData=fed, batchSize=0)
-    np.testing.assert_allclose(array(inner), predicted(hidden, values(4, 6)), rtol=1e-5)
+    ask("compiled")
+    read = []
+    for number in range(4):
+        given = values(2, 3, seed=number)
+        assert inference.execute(
+            inputsData={"x": data(given)}, batchSize=0, completionHandler=lambda *_: read.append(parts_of(graph, layer))
+        )
+        for parts in (read.pop(), parts_of(graph, layer)):
+            np.testing.assert_array_equal(parts, np.split(given, 3, 1))
+
+
+def test_where_two_graphs_have_run_neither_shows_what_the_other_computed():
+    """What is asked of the graph below both comes with the next run of either; each tells of its own last run when asked."""
+    graph, x, layer = MLCGraph(), placeholder(2, 3), MLCSplitLayer(splitCount=3, dimension=1)
+    graph.node(layer, source=x)
+    two = [MLCInferenceGraph(graphObjects=[graph]) for _ in range(2)]
+    given = [values(2, 3, seed=number) for number in range(2)]
+    for inference, one in zip(two, given, strict=True):
+        assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+        assert inference.execute(inputsData={"x": data(one)}, batchSize=0)
+    assert parts_of(graph, layer)[1:] == [None, None]
+    np.testing.assert_array_equal(parts_of(two[0], layer)[1:], np.split(given[0], 3, 1)[1:])
+    later = MLCInferenceGraph(graphObjects=[graph])
+    assert later.addInputs({"x": x}) and later.compile(options=[], device=cpu())
+    for inference in (*two, later):
+        for one in given:
+            assert inference.execute(inputsData={"x": data(one)}, batchSize=0)
+            np.testing.assert_array_equal(parts_of(graph, layer), np.split(one, 3, 1))
 
 
 def test_the_answers_of_the_setup_calls():

@@ -345,7 +345,9 @@ REFUSALS = [
     Refusal("weights source", _loss, "weights must have", [*_PAIR, ((4,), "float32")]),
     Refusal("weights of another batch", _loss, "got [2, 4]", [*_PAIR, ((2, 4), "float32")]),
     Refusal("weights in one row", _loss, "got [1, 12]", [*_PAIR, ((1, 12), "float32")]),
-    Refusal("weights in another order", _loss, "got [1, 3, 2]", [*[((1, 2, 3), "float32")] * 2, ((1, 3, 2), "float32")]),
+    Refusal(
+        "weights in another order", _loss, "got [1, 3, 2]", [*[((1, 2, 3), "float32")] * 2, ((1, 3, 2), "float32")]
+    ),
     Refusal("weights of fewer dimensions", _loss, "as many dimensions", [*_PAIR, ((4,), "float32")]),
     Refusal("own weights", lambda: _loss(weights=(4, 3)), "weights must have", _PAIR),
     Refusal(
