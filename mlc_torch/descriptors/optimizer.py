@@ -25,6 +25,13 @@ def _bound(who: str, value: float, never: float) -> float:
     return value
 
 
+def _norm(who: str, value: float) -> float:
+    """A norm below 0 would turn gradients round, so that a loss goes up."""
+    if not value >= 0:
+        refuse(f"{who} must be a number of at least 0, got {value}")
+    return value
+
+
 class MLCOptimizerDescriptor(Descriptor):
     """The settings that all optimizers share: learning rate, clipping, regularization."""
 
@@ -80,8 +87,8 @@ class MLCOptimizerDescriptor(Descriptor):
             gradientClippingType=gradientClippingType,
             gradientClipMax=_bound("gradientClipMax", gradientClipMax, -math.inf),
             gradientClipMin=_bound("gradientClipMin", gradientClipMin, math.inf),
-            maximumClippingNorm=_bound("maximumClippingNorm", maximumClippingNorm, -math.inf),
-            customGlobalNorm=finite("customGlobalNorm", customGlobalNorm),
+            maximumClippingNorm=_norm("maximumClippingNorm", maximumClippingNorm),
+            customGlobalNorm=_norm("customGlobalNorm", finite("customGlobalNorm", customGlobalNorm)),
             regularizationType=regularizationType,
             regularizationScale=finite("regularizationScale", regularizationScale),
         )

@@ -213,7 +213,7 @@ class MLCOptimizer(MLCObject):
         if self._gradientClippingType is MLCGradientClippingType.byValue:
             return foreach("clamp_max", foreach("clamp_min", grads, self._gradientClipMin), self._gradientClipMax)
         scales = self._scales(grads)
-        if self._gradientClippingType is MLCGradientClippingType.byNorm:
+        if self._gradientClippingType is MLCGradientClippingType.byNorm and self._maximumClippingNorm:
             return foreach("mul", grads, [s.expand_as(g) for s, g in zip(scales, grads, strict=True)])
         return foreach("mul", grads, scales[0])
 
@@ -222,7 +222,9 @@ class MLCOptimizer(MLCObject):
         return self._appliesGradientClipping and self._gradientClippingType is not MLCGradientClippingType.byValue
 
     def _scales(self, grads: Tensors) -> list[Any]:
-        """What each gradient is multiplied by when it is clipped by a norm."""
+        """What each gradient is multiplied by when it is clipped by a norm; to a norm of 0, all by the same 0."""
+        if not self._maximumClippingNorm:
+            return [0.0] * len(grads)  # a gradient of 0 would be multiplied by 0/0
         if self._gradientClippingType is not MLCGradientClippingType.byNorm and self._customGlobalNorm:
             return [min(1.0, self._maximumClippingNorm / self._customGlobalNorm)] * len(grads)
         norms = foreach("norm", grads)

@@ -55,8 +55,8 @@ class Bench:
         assert self.training.compile(options=[], device=self.device)
         return self
 
-    def step(self, number: int) -> None:
-        given = {f"g{i}": data(g) for i, g in enumerate(gradients(number))}
+    def step(self, number: int, times: float = 1.0) -> None:
+        given = {f"g{i}": data(g * np.float32(times)) for i, g in enumerate(gradients(number))}
         assert self.training.bindAndWriteData(given, forInputs=self.outside, to=self.device, synchronous=True)
         assert self.training.executeForward(batchSize=0) and self.training.executeGradient(batchSize=0)
         assert self.training.executeOptimizerUpdate()
@@ -144,6 +144,8 @@ PREPARATIONS = {
     "by global norm": Settings(clips="global", max_norm=0.7, custom_norm=0.0),
     "by custom global norm": Settings(clips="global", max_norm=0.7, custom_norm=2.0),
     "by a custom global norm below the maximum": Settings(clips="global", max_norm=2.0, custom_norm=0.5),
+    "by a norm of 0": Settings(clips="norm", max_norm=0.0),
+    "by a global norm of 0": Settings(clips="global", max_norm=0.0, custom_norm=0.0),
     "l1": Settings(regularization="l1", scale=0.1),
     "l2": Settings(regularization="l2", scale=0.1),
     "a scale without a kind": Settings(scale=0.1),

@@ -25,15 +25,18 @@ class Settings:
     regularization: str = "none"
     scale: float = 0.0
 
+    def scale_to_norm(self, norm: float) -> float:
+        return 1.0 if norm <= self.max_norm else self.max_norm / norm
+
     def prepared(self, grads: Sequence[Array], params: Sequence[Array], decoupled: bool) -> list[Array]:
         """Clip, rescale, regularize."""
         if self.clips == "value":
             grads = [np.clip(g, self.clip_min, self.clip_max) for g in grads]
         elif self.clips == "norm":
-            grads = [g * min(1.0, self.max_norm / np.sqrt((g**2).sum())) for g in grads]
+            grads = [g * self.scale_to_norm(np.sqrt((g**2).sum())) for g in grads]
         elif self.clips == "global":
             norm = self.custom_norm or np.sqrt(sum((g**2).sum() for g in grads))
-            grads = [g * min(1.0, self.max_norm / norm) for g in grads]
+            grads = [g * self.scale_to_norm(norm) for g in grads]
         grads = [g * self.rescale for g in grads]
         if self.regularization == "l1":
             grads = [g + self.scale * np.sign(p) for g, p in zip(grads, params, strict=True)]

@@ -12,6 +12,7 @@ import mlc_torch
 from mlc_torch import (
     MLCAdamOptimizer,
     MLCAdamWOptimizer,
+    MLCGraphCompilationOptions,
     MLCOptimizer,
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
@@ -50,6 +51,34 @@ def test_the_formulas(kind, preparation):
         bench.step(number)
         twin.step(gradients(number))
         assert_follows(bench, twin, number)
+
+
+@pytest.mark.parametrize("clips", ["norm", "global"])
+@pytest.mark.parametrize("times", [0.0, 1.0], ids=["no gradient", "a gradient"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.name)
+def test_clipped_to_a_norm_of_0_no_gradient_moves_a_weight(kind, times, clips):
+    bench = Bench(kind.make(descriptor(Settings(clips=clips, max_norm=0.0, custom_norm=0.0)))).compile()
+    for number in range(3):
+        bench.step(number, times)
+        for got, start in zip(bench.weights(), starts(), strict=True):
+            np.testing.assert_array_equal(got, start.astype(np.float32))
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.debugLayers]], ids=["fast", "plain"])
+@pytest.mark.parametrize("clips", ["norm", "global"])
+@pytest.mark.parametrize("max_norm", [0.0, 1.0])
+def test_a_gradient_of_0_is_clipped_in_every_gear(clips, max_norm, options):
+    settings = descriptor(Settings(clips=clips, max_norm=max_norm, custom_norm=0.0))
+    program = regression(MLCSGDOptimizer(descriptor=settings), widths=(6, 5))
+    (layer,) = program.layers
+    program.given["x"][...] = 0
+    program.given["t"][...] = array(layer.biases).ravel()
+    before = [array(layer.weights), array(layer.biases)]
+    assert program.compile(options)
+    for _ in range(3):
+        assert program.execute()
+        np.testing.assert_array_equal(array(layer.weights), before[0])
+        np.testing.assert_array_equal(array(layer.biases), before[1])
 
 
 CHUNKED = [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks]
@@ -189,11 +218,27 @@ NO_NUMBERS = {
 def test_what_would_leave_no_weight_a_number_is_refused(what, value):
     assert NO_NUMBERS[what](value) is None
     assert last_refusal().reason == f"{what.split()[0]} must be finite, got {value}"
-    assert NO_NUMBERS[what](-0.5) is not None
+    assert NO_NUMBERS[what](0.5 if what == "customGlobalNorm" else -0.5) is not None
+
+
+@pytest.mark.parametrize(("name", "field"), [("maximumClippingNorm", "max_norm"), ("customGlobalNorm", "custom_norm")])
+def test_a_norm_below_0_which_would_turn_gradients_round_is_refused(name, field):
+    for value in (-1.0, -1e-30):
+        assert descriptor(Settings(**{field: value})) is None
+        assert last_refusal().reason == f"{name} must be a number of at least 0, got {value}"
+    for value in (0.0, 1e-30):
+        assert getattr(descriptor(Settings(**{field: value})), name) == value
+
+
+def test_the_norm_to_clip_to_may_be_infinite_which_is_none():
+    for value in (NAN, -INF):
+        assert descriptor(Settings(max_norm=value)) is None
+        assert last_refusal().reason == f"maximumClippingNorm must be a number of at least 0, got {value}"
+    assert descriptor(Settings(max_norm=INF)) is not None
 
 
 def test_a_clipping_bound_may_be_infinite_where_that_means_none():
-    for name, never in (("clip_max", -INF), ("clip_min", INF), ("max_norm", -INF)):
+    for name, never in (("clip_max", -INF), ("clip_min", INF)):
         for value in (NAN, never):
             assert descriptor(Settings(**{name: value})) is None
             assert last_refusal().reason.endswith(f"must be a number and not {never}, got {value}")
