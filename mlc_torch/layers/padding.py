@@ -150,10 +150,10 @@ def _sides(padding: list[int]) -> tuple[int, int, int, int]:
 def _refuse_unfit(value: float, source: MLCTensorDescriptor) -> None:
     dtype = TORCH_TYPES[source._dataType]
     if dtype is torch.bool:
-        return
-    if dtype.is_floating_point:
+        fits = value in (0, 1)
+    elif dtype.is_floating_point:
         fits = not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
     else:
-        fits = math.isfinite(value) and torch.iinfo(dtype).min <= int(value) <= torch.iinfo(dtype).max
+        fits = value.is_integer() and torch.iinfo(dtype).min <= int(value) <= torch.iinfo(dtype).max
     if not fits:
         refuse(f"constantValue {value} is no {source._dataType.name}, the type of the source")

@@ -77,9 +77,13 @@ RECORDS = (
             padded("int64", integers(2, 3, below=50, dtype="int64"), kind, [1], (4, 5)),
             padded("int8", integers(1, 1, 3, 3, below=50, dtype="int8"), kind, [2], (1, 1, 7, 7)),
             padded("uint8", integers(1, 1, 3, 3, below=50, dtype="uint8"), kind, [1], (1, 1, 5, 5)),
-            padded("Boolean", booleans(1, 2, 3, 4), kind, [2, 1, 0, 3], (1, 2, 6, 7)),
             padded("awkward values", AWKWARD, kind, [1, 1, 2, 1], (1, 1, 4, 6), gradient=False, half=False),
         )
+    ]
+    + [
+        padded("Boolean", booleans(1, 2, 3, 4), kind, [2, 1, 0, 3], (1, 2, 6, 7))
+        for kind in Kind
+        if kind is not Kind.constant
     ]
     + [
         padded("padding larger than the image", values(1, 2, 2, 3), Kind.symmetric, [3, 7, 4, 10], (1, 2, 12, 17)),
@@ -114,13 +118,25 @@ RECORDS = (
     ]
     + [
         Record(
-            "constant of an integer tensor is cut",
-            lambda: L(constantPadding=[1, 0], constantValue=2.7),
+            "constant of an integer tensor",
+            lambda: L(constantPadding=[1, 0], constantValue=2.0),
             [integers(2, 2, below=9)],
             (2, 3),
             lambda x: pad(x, Kind.constant, [1, 0], 2),
             gradient=False,
             result_type="int32",
+        ),
+        *(
+            Record(
+                f"constant {value} of a Boolean tensor",
+                lambda value=value: L(constantPadding=[1, 0], constantValue=value),
+                [integers(2, 2, below=2).astype(bool)],
+                (2, 3),
+                lambda x, value=value: pad(x, Kind.constant, [1, 0], bool(value)),
+                gradient=False,
+                result_type="bool",
+            )
+            for value in (0, 1)
         ),
     ]
 )
@@ -138,6 +154,15 @@ REFUSALS = [
     Refusal("constant beyond the type", lambda: L(constantPadding=[1], constantValue=-1), "uint8", [((2, 2), "uint8")]),
     Refusal(
         "constant beyond half", lambda: L(constantPadding=[1], constantValue=1e6), "float16", [((2, 2), "float16")]
+    ),
+    Refusal("half a number", lambda: L(constantPadding=[1], constantValue=2.5), "2.5 is no int8", [((2, 2), "int8")]),
+    Refusal("half a truth", lambda: L(constantPadding=[1], constantValue=0.5), "no boolean", [((2, 2), "bool")]),
+    Refusal("more than true", lambda: L(constantPadding=[1], constantValue=2), "no boolean", [((2, 2), "bool")]),
+    Refusal(
+        "infinity in an integer tensor",
+        lambda: L(constantPadding=[1], constantValue=float("inf")),
+        "int32",
+        [((2, 2), "int32")],
     ),
     Refusal(
         "no number in an integer tensor",
