@@ -351,7 +351,9 @@ class MLCTensor(MLCObject):
                     f"{self!r} holds no data: bind some with bindAndWriteData or, where it is a graph's result, declare it "
                     "with addOutputs and execute the graph"
                 )
+            bound = cell.device
             cell.place(MLCDevice._cpu(), writable=True)
+            cell.device = bound  # to read is not to bind: it stays nil until then (evidence.md A.3)
         elif cell.host is not None and cell.host._readonly:
             cell.placed(writable=True)  # what is given away may be written to
         elif cell.device is not None and cell.value.device != cell.device.torch_device:

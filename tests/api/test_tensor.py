@@ -350,6 +350,32 @@ def test_copies():
     assert copy.copy(MLCTensor(shape=[2])).data is None
 
 
+READERS = {
+    "numpy": lambda t: t.numpy(),
+    "asarray": np.asarray,
+    "torch": lambda t: t.torch,
+    "item": lambda t: t[0],
+    "data": lambda t: t.data,
+    "repr": repr,
+}
+
+
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("frozen", [False, True], ids=["memory", "read-only memory"])
+def test_to_read_a_tensor_is_not_to_bind_it(read, frozen):
+    """The device is nil until the tensor is bound or compiled (evidence.md A.3), and its memory stays the program's."""
+    values = np.arange(6, dtype=np.float32)
+    values.flags.writeable = not frozen
+    tensor = MLCTensor(shape=[6], data=data(values), dataType=1)
+    for _ in range(2):
+        read(tensor)
+        assert tensor.device is None and "on cpu" not in repr(tensor)
+    np.testing.assert_array_equal(tensor.numpy(), np.arange(6))
+    assert tensor.bindAndWriteData(data(values), to=mlc.MLCDevice.cpu())
+    read(tensor)
+    assert tensor.device.type is mlc.MLCDeviceType.cpu
+
+
 def test_torch_and_numpy_share_the_memory():
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     tensor = MLCTensor(shape=[2, 3], data=data(values), dataType=1)
