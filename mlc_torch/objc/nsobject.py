@@ -8,7 +8,7 @@ import keyword
 from collections.abc import Callable
 from typing import Any
 
-from mlc_torch.descriptors.base import zero_of
+from mlc_torch.descriptors.base import Descriptor, zero_of
 from mlc_torch.objc.key_values import own_value, set_value, set_value_for_path, value_for_path
 from mlc_torch.objc.members import class_members
 from mlc_torch.objc.selectors import Member, Selector
@@ -67,10 +67,14 @@ def _responds(cls: Any, selector: Any, *, itself: bool) -> bool:
 
 
 def bare(cls: Any) -> Any:
-    """What ``new()`` and ``alloc().init()`` make: the initializer without arguments, else an object with nothing set."""
+    """What ``new()`` and ``alloc().init()`` make: the initializer without arguments, else an object with nothing set.
+
+    A descriptor's without arguments is the factory ``descriptor``, which fills in defaults; a plain init does not (measured,
+    evidence.md C.7).
+    """
     if cls.__initializers__ is None and not hasattr(cls, "_bare"):
         return object.__new__(cls)
-    if cls.__initializers__ is not None and cls.__initializers__.fit(0, ()):
+    if cls.__initializers__ is not None and cls.__initializers__.fit(0, ()) and not issubclass(cls, Descriptor):
         return cls()
     owner = next((c for c in cls.__mro__ if "_bare" in vars(c)), None)
     if owner is None or (owner.__initializers__ is not None and owner.__initializers__.fit(0, ())):

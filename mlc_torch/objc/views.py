@@ -122,8 +122,7 @@ class objc_object:
         if name in kept:
             return kept[name]
         if isinstance(self._target, Allocated):
-            who = type(self).__name__
-            raise AttributeError(f"alloc() is followed by init(); factories are called on the class: {who}.{name}")
+            _no_initializer(type(self), name)
         return _member_of_ours(self._target, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -363,6 +362,16 @@ def _called(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = name
     call.__doc__ = function.__doc__
     return call
+
+
+def _no_initializer(cls: Any, name: str) -> NoReturn:
+    """What Objective-C would call ``initWithShape:`` is only there as the factory ``tensorWithShape:``, if at all."""
+    known, ending = class_members(cls._class), name.removeprefix("init")
+    meant = [n for n in known if n == name or (ending.startswith("With") and n.endswith(ending))]
+    hint = f": {', '.join(f'{cls.__name__}.{n}' for n in sorted(meant))}" if meant else ""
+    raise AttributeError(
+        f"{cls.__name__}.alloc() is followed by init(), and not by {name}; factories are called on the class{hint}"
+    )
 
 
 def _no_such(target: Any, name: str) -> NoReturn:

@@ -240,6 +240,8 @@ def test_plain_inits_with_values():
     assert MLCompute.MLCGraph.new().layers() == []
     assert MLCompute.MLCConvolutionDescriptor.new().kernelWidth() == 1
     assert MLCompute.MLCPoolingDescriptor.new().poolingType() == 0
+    plain = MLCompute.MLCMatMulDescriptor
+    assert (plain.new().alpha(), plain.alloc().init().alpha(), plain.descriptor().alpha()) == (0, 0, 1)
     assert MLCompute.MLCTensorData.new().length() == 0
 
 

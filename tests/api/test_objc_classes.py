@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import mlc_torch
 import mlc_torch.objc as MLCompute
 from mlc_torch.coverage.api import api
 from mlc_torch.objc import objc_class, objc_object, unwrap, wrap
+from mlc_torch.objc.members import class_members
 
 
 @pytest.fixture
@@ -175,9 +177,29 @@ def test_an_object_is_not_ready_before_init(tensor):
     assert repr(raw) == "<objc MLCGraph>"
     with pytest.raises(TypeError, match="allocated, but init"):
         raw.layers()
-    with pytest.raises(AttributeError, match="alloc\\(\\) is followed by init"):
+    with pytest.raises(AttributeError, match=r"alloc\(\) is followed by init\(\).* called on the class$"):
         raw.initWithLayers_([])
     assert raw.init() is raw and raw.layers() == [] and raw.init() is raw
+
+
+@pytest.mark.parametrize("cls", sorted(api()["classes"]))
+def test_an_initializer_that_is_none_is_answered_with_factories_that_there_are(cls):
+    """For every factory: what a script might try between alloc and init in its place."""
+    view = getattr(MLCompute, cls)
+    for factory in (name for name in class_members(unwrap(view)) if "With" in name):
+        made = view.alloc()
+        tried = "init" + factory[factory.index("With") :]
+        if hasattr(type(made), tried):
+            continue
+        with pytest.raises(AttributeError, match="factories are called on the class") as caught:
+            getattr(made, tried)
+        named = re.findall(rf"{cls}\.(\w*With\w*)", str(caught.value))
+        assert factory in named and all(callable(getattr(view, name)) for name in named)
+
+
+def test_the_hint_for_an_initializer_of_a_tensor():
+    with pytest.raises(AttributeError, match=r"class: MLCTensor\.tensorWithShape_$"):
+        MLCompute.MLCTensor.alloc().initWithShape_([2])
 
 
 # Deriving
