@@ -148,10 +148,11 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         """From now on each run keeps these results; if it ``fills`` them, what the last run can still tell is there at once."""
         kept, session = self._declared.kept, self._runs.last or self._runs.active
         new = [c for c in cells if id(c) not in kept]
-        kept |= {id(c): c for c in new}
         if fills and session is not None and session.values:
-            # One that is kept and has no value was asked for since that run, of the graph that records the layers.
-            self._fill([c for c in cells if c in new or c.value is None], session)
+            with undisturbed(self._device.torch_device):  # refused before anything is noted
+                # One that is kept and has no value was asked for since that run, of the graph that records the layers.
+                self._fill([c for c in cells if c in new or c.value is None], session)
+        kept |= {id(c): c for c in new}
         if new:
             self._runs.forget()
 
@@ -162,8 +163,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
                 self._publish_late(cell, session.value_of(cell))
         late = [c for c in cells if id(c) not in known and id(c) in session.plan.slots]
         if late:
-            with undisturbed(self._device.torch_device):
-                self._fill_late(session, late)
+            self._fill_late(session, late)
 
     def _fill_late(self, session: Session, cells: list[TensorState]) -> None:
         for cell, value in zip(cells, session.values_again(cells), strict=True):
