@@ -13,6 +13,7 @@ from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan, module_hooks
 from mlc_torch.engine.planned import Planned, Written
 from mlc_torch.engine.updater import Updater
+from mlc_torch.torch_private import hooks_on_every_module
 
 
 class Geared:
@@ -55,7 +56,8 @@ class Geared:
             return None
         if self.plan.hooks:
             return "gradient hooks are registered"
-        return "hooks are registered on " + ("a layer's module" if any(self._hooks) else "a parameter")
+        where = "a layer's module" if any(self._hooks) else "a parameter"
+        return f"hooks are registered on {'every module' if any(hooks_on_every_module()) else where}"
 
     def is_hooked(self) -> bool:
         """Whether a program wants to be called in the middle of a phase."""
@@ -82,6 +84,8 @@ class Geared:
         )
         if whole:
             self._whole[mode] = gear
+            if self.prepared is not None and self.prepared is self._slow.get((mode, False)):
+                self.prepared = gear  # hooks were there when the graph was compiled, and are gone
         return gear
 
     def take_over(self, earlier: Geared) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 from mlc_torch.layers.noise import Noise
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
+from mlc_torch.torch_private import hooks_on_every_module
 
 Hook = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -180,9 +181,9 @@ def combine(
 
 
 def module_hooks(plan: Plan) -> tuple[dict[Any, Any], ...]:
-    """Where torch keeps the hooks of each module; they may come and go."""
+    """Where torch keeps the hooks of each module, behind those that it calls for every module; they may come and go."""
     count = 4 if plan.differentiates else 2  # without a gradient the others are never called
-    return tuple(
+    return hooks_on_every_module()[:count] + tuple(
         hooks
         for root in plan.modules
         for m in root.modules()

@@ -13,6 +13,7 @@ from torch import nn
 
 from mlc_torch.refusals import in_one_line, pass_on_signals, refuse
 from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
+from mlc_torch.torch_private import call_past_hooks_on_every_module, hooks_on_every_module
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
@@ -116,6 +117,8 @@ def _run(
     # A result that a module remembers cannot be copied with its history.
     kept = [v for m in module.modules() for v in vars(m).values() if isinstance(v, torch.Tensor) and not v.is_leaf]
     twin = copy.deepcopy(module, memo | {id(v): v.detach() for v in kept}).train(training)
+    if any(hooks_on_every_module()):
+        call_past_hooks_on_every_module(twin)  # they would be shown tensors without values
     before = buffers_of(twin)
     device: AbstractContextManager[Any] = nullcontext()
     first = next(module.parameters(), None)

@@ -65,3 +65,15 @@ def test_gradients_of_half_of_the_images_at_a_time(images):
     given = (t.detach().float().contiguous(memory_format=last) for t in (grad, x, weight))
     for mine, theirs in zip(torch_private.own_conv_backward(*given, (1, 1), (1, 1), True, True), want, strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
+
+
+def test_hooks_on_every_module_are_found():
+    """In the order in which a module's own are looked at: what does not differentiate leaves out the last two."""
+    every, ways = torch.nn.modules.module, ("forward", "forward_pre", "full_backward", "full_backward_pre")
+    for place, way in enumerate(ways):
+        handle = getattr(every, f"register_module_{way}_hook")(lambda *_: None)
+        try:
+            assert [bool(hooks) for hooks in torch_private.hooks_on_every_module()] == [n == place for n in range(4)]
+        finally:
+            handle.remove()
+    assert not any(torch_private.hooks_on_every_module())

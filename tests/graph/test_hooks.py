@@ -1,4 +1,4 @@
-"""Hooks: on the gradient of a tensor, on a layer's module, on its parameters. They fire and may replace."""
+"""Hooks: on the gradient of a tensor, on a layer's module, on every module, on parameters. They fire and may replace."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from torch.nn.modules import module as every
 
 from mlc_torch import MLCGraph, MLCInferenceGraph, MLCTrainingGraph
 from mlc_torch.interop import TorchLayer
@@ -217,3 +218,86 @@ def test_what_such_a_hook_raises_leaves_grad_as_it_was():
     handle.remove()
     training.step(values(8, 3), values(8, 2))
     assert not torch.equal(net.weight, before)
+
+
+EVERY = {
+    "forward": (every.register_module_forward_hook, lambda seen: lambda m, args, out: seen.append((m, out))),
+    "before forward": (every.register_module_forward_pre_hook, lambda seen: lambda m, args: seen.append((m, args[0]))),
+    "backward": (
+        every.register_module_full_backward_hook,
+        lambda seen: lambda m, given, gradients: seen.append((m, gradients[0])),
+    ),
+    "before backward": (
+        every.register_module_full_backward_pre_hook,
+        lambda seen: lambda m, gradients: seen.append((m, gradients[0])),
+    ),
+    "backward, the old one": (
+        every.register_module_backward_hook,
+        lambda seen: lambda m, given, gradients: seen.append((m, gradients[0])),
+    ),
+}
+
+
+@pytest.fixture
+def no_old_hooks(monkeypatch):
+    """torch remembers for good which kind of backward hook came first, the old or the full one, and refuses the other."""
+    monkeypatch.setattr(every, "_global_is_full_backward_hook", None)
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook", "ignore:Full backward hook is firing")
+@pytest.mark.parametrize("how", [{}, {"use_inductor": True}], ids=["planned", "inductor"])
+@pytest.mark.parametrize("kind", EVERY)
+def test_hooks_on_every_module(kind, how, no_old_hooks):
+    """Registered before compile, and again when the graph runs fast: each call of a module calls them, with its numbers."""
+    register, hook = EVERY[kind]
+    program, seen = regression(widths=(6, 5, 3)), []
+    first, last = (layer.module for layer in program.layers)
+    for _ in range(2):
+        handle = register(hook(seen))
+        try:
+            if program.training.device is None:
+                assert program.compile(**how) and seen == []  # nothing has values yet
+            x, w, b = (torch.from_numpy(a.copy()) for a in (program.given["x"], *map(array, _of(program.layers[0]))))
+            assert program.phases()
+            want = {
+                "forward": torch.nn.functional.linear(x, w.view(5, 6), b.flatten()),
+                "before forward": x,
+                **dict.fromkeys([k for k in EVERY if "backward" in k], slopes(program)["y"]),
+            }
+            shown = last if "backward" in kind else first
+            (found,) = [value.detach() for module, value in seen if module is shown]
+            close(found, want[kind])
+            assert program.training.summary().why == "hooks are registered on every module"
+        finally:
+            handle.remove()
+        seen.clear()
+        assert program.execute() and seen == []
+        assert program.training.summary().gear == ("compiled" if how else "planned")
+
+
+def _of(layer):
+    return layer.weights, layer.biases
+
+
+def test_a_hook_on_every_module_is_in_no_recording():
+    """One that was there while the graph was compiled, and gone when it runs."""
+    program = regression(widths=(6, 3))
+    handle = every.register_module_forward_hook(lambda m, args, out: out * 2)
+    try:
+        assert program.compile()
+    finally:
+        handle.remove()
+    x, (w, b) = program.given["x"], (array(a).copy() for a in _of(program.layers[0]))
+    assert program.execute()
+    close(array(program.result), x @ w.reshape(3, 6).T + b.reshape(3))
+
+
+def test_a_hook_on_every_module_sees_no_tensors_without_values():
+    """What a module gives is found out on a copy without memory, of which such a hook does not hear."""
+    seen, net = [], torch.nn.Sequential(torch.nn.Linear(6, 3), torch.nn.Tanh())
+    handle = every.register_module_forward_hook(lambda m, args, out: seen.append(float(out.mean())))
+    try:
+        result = MLCGraph().node(TorchLayer(net), source=placeholder(4, 6))
+    finally:
+        handle.remove()
+    assert result.descriptor.shape == [4, 3] and seen == []
