@@ -236,10 +236,11 @@ SURROUNDINGS: dict[str, Callable[[], Any]] = {
     "function_modes": function_modes,
     "dispatch_modes": dispatch_modes,
     "transformations": transformations,
+    "is_traced": is_traced,
 }
 """What tells of a context of torch's around the caller that would change what a graph computes."""
 DISTURBED = " or ".join(f"{name}()" for name in SURROUNDINGS)
-"""Whether there is one, for generated code: five calls from where they are needed, and none around them."""
+"""Whether there is one, for generated code: six calls from where they are needed, and none around them."""
 is_disturbed: Callable[[], Any] = eval(f"lambda: {DISTURBED}", SURROUNDINGS)
 
 
@@ -252,7 +253,8 @@ def hooks_on_every_module() -> tuple[dict[Any, Any], ...]:
 
 
 def call_past_hooks_on_every_module(module: torch.nn.Module) -> None:
-    """From now on a call of this module, or of one inside it, calls no such hook. Those with hooks of their own stay as they are."""
+    """From now on a call of this module, or of one inside it, calls no such hook. Those with hooks of their own stay as they
+    are."""
     for m in module.modules():
         own = m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
         if not own and not isinstance(m, torch.jit.ScriptModule):
@@ -297,7 +299,13 @@ def _is_internal(mode: object) -> bool:
 
 
 def transformation() -> str | None:
-    """The name of a context around the caller in which nothing real is computed, if there is one."""
+    """The name of a context around the caller in which nothing real is computed, if there is one.
+
+    Tracing computes, but writes everything down, what has no place in its graph too, and ends the process where one of torch's
+    errors is caught and the trace goes on.
+    """
+    if is_traced():
+        return "torch.jit.trace"
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return "a transformation of torch.func (vmap, grad and the like)"
     if torch._C._len_torch_dispatch_stack():

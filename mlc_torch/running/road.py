@@ -41,6 +41,7 @@ from mlc_torch.torch_private import (
     dispatch_modes,
     function_modes,
     inference_mode,
+    is_traced,
     lacks_memory,
     records_gradients,
     restore_ambience,
@@ -143,7 +144,7 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     before = modes, functions, _ = dispatch_modes(), function_modes(), records_gradients()
     try:
         try:
-            if modes or functions or inference_mode() or any_autocast() or transformations():
+            if modes or functions or inference_mode() or any_autocast() or transformations() or is_traced():
                 with undisturbed(device.torch_device):
                     result, targets = work(graph, request)
             else:

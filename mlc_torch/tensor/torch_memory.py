@@ -9,10 +9,13 @@ import torch
 
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.plain_values import why_not_plain
+from mlc_torch.torch_private import is_traced
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """A torch tensor's memory as bytes; what has no plain bytes in the host's memory is refused."""
+    if is_traced():
+        refuse("a torch tensor has no bytes inside torch.jit.trace, which would write down how they were read")
     why = why_not_plain(tensor)
     if why or not tensor.is_cpu:
         refuse(f"the buffer {why or f'is a torch tensor on {tensor.device}; pass tensor.cpu()'}")
