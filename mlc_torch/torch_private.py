@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from operator import call
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import fx
@@ -258,7 +258,7 @@ def call_past_hooks_on_every_module(module: torch.nn.Module) -> None:
     for m in module.modules():
         own = m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
         if not own and not isinstance(m, torch.jit.ScriptModule):
-            m._compiled_call_impl = m.forward  # what ``Module.compile`` sets, and a call looks at first
+            vars(m).update(_compiled_call_impl=m.forward)  # what ``Module.compile`` sets, and a call looks at first
 
 
 tensor_uses: Callable[[torch.Tensor], int] = getattr(torch.Tensor, "_use_count", lambda tensor: 0)
@@ -317,6 +317,35 @@ def transformation() -> str | None:
         if any(type(mode).__name__ == "ProxyTorchDispatchMode" for mode in modes):
             return "make_fx"
     return None
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@contextmanager
+def _outside() -> Iterator[None]:
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # loaded by whoever uses one
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch.inference_mode(False), temporarily_clear_interpreter_stack(), _disable_current_modes():
+        yield
+
+
+def really(work: Callable[P, T]) -> Callable[P, T]:
+    """``work``, done as if no inference mode, no dispatch mode and no transformation of torch's were around the caller.
+
+    For what makes or reads the memory of tensors: a tensor that FakeTensorMode made in its place would be no memory, for good.
+    """
+
+    @functools.wraps(work)
+    def call(*given: P.args, **named: P.kwargs) -> T:
+        if dispatch_modes() or transformations() or inference_mode():
+            with _outside():
+                return work(*given, **named)
+        return work(*given, **named)
+
+    return call
 
 
 def _fusable(params: Tensors) -> bool:

@@ -37,6 +37,7 @@ from mlc_torch.spelling.own import as_path, as_switch
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state, held_by, shared_count, way_back
+from mlc_torch.torch_private import really
 
 if TYPE_CHECKING:
     from mlc_torch.ranks import Ranks
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 Tensors = dict[str, torch.Tensor]
 
 
+@really
 def save_checkpoint(graph: MLCGraph, path: str | os.PathLike[str]) -> None:
     """Write everything that training changed, and a description of the graph, to ``path`` as safetensors.
 
@@ -84,6 +86,7 @@ def _gathered(graph: MLCGraph) -> tuple[Tensors, dict[str, Any]]:
     return {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}, about
 
 
+@really
 def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bool = True) -> None:
     """Bring ``graph`` to where it was when ``path`` was written; raises ``MLCRefusal``, and changes nothing, if it cannot.
 

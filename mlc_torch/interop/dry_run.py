@@ -13,7 +13,7 @@ from torch import nn
 
 from mlc_torch.refusals import in_one_line, pass_on_signals, refuse
 from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
-from mlc_torch.torch_private import call_past_hooks_on_every_module, hooks_on_every_module
+from mlc_torch.torch_private import call_past_hooks_on_every_module, hooks_on_every_module, really
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
@@ -35,6 +35,7 @@ class Found:
         return [MLCTensorDescriptor._create(shape or (1,), DATA_TYPES[dtype]) for shape, dtype in self.shapes]
 
 
+@really
 def dry_run(module: nn.Module, sources: Sequence[MLCTensorDescriptor]) -> Found:
     """Run a copy of ``module`` in both modes; refuses, in torch's words, where it cannot take the sources."""
     found = _anyhow(module, sources, training=False)

@@ -17,6 +17,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import DATA_TYPES, MLCTensor, MLCTensorParameter, TensorState
 from mlc_torch.tensor.descriptor import MAX_DIMENSIONS
+from mlc_torch.torch_private import really
 from mlc_torch.torch_private_lstm import own_weights_again
 
 
@@ -235,6 +236,7 @@ def _memory(cell: TensorState) -> int | None:
     return None if value is None else value.data_ptr()
 
 
+@really
 def _over(tensor: torch.Tensor, label: str) -> MLCTensor:
     """An ``MLCTensor`` over the memory of a parameter or buffer, in a shape and type that ML Compute has."""
     if not tensor.is_contiguous():

@@ -25,6 +25,7 @@ from mlc_torch.layers.sharing import Axis, Samples, along_first
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter, TensorState
+from mlc_torch.torch_private import really
 
 UNCOMPILED = 2147483647  # measured: deviceType before a compile (evidence.md B.3)
 
@@ -191,7 +192,7 @@ class MLCLayer(MLCObject):
         """See to the module, and with it to what it shows of the layer's tensors."""
         if self._module is None:
             self._uses, self._buffers = [], []
-            self._module = self._build()
+            self._module = really(self._build)()
 
     def _show(
         self, module: nn.Module, name: str, shape: Sequence[int], parameter: MLCTensorParameter | None, role: str = ""

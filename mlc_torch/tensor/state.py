@@ -26,6 +26,7 @@ from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.staged import staged_for
+from mlc_torch.torch_private import really
 
 _ids = itertools.count()
 
@@ -144,14 +145,17 @@ class TensorState:
                 f"{list(self.shape)} needs {needed} ({needed // size} elements)"
             )
 
+    @really
     def host_view(self) -> torch.Tensor | None:
         """The host memory as a torch tensor over the same bytes."""
         return None if self.host is None else self.host._view(self.dtype, self.shape)
 
+    @really
     def current(self) -> torch.Tensor | None:
         """The value where it lies: on the device, else in host memory; ``None`` for a tensor without data."""
         return self.value if self.value is not None else self.host_view()
 
+    @really
     def bytes(self) -> memoryview | None:
         """What ``tensor.data`` shows: the whole host buffer, or the value a graph computed."""
         if self.host is not None:
@@ -173,6 +177,7 @@ class TensorState:
         """This tensor's value where it is; one that was on no device yet is brought to the CPU."""
         return self.place(self.device or MLCDevice._cpu(), writable=writable)
 
+    @really
     def place(self, device: MLCDevice, *, writable: bool = False) -> torch.Tensor:
         """This tensor's value on ``device``, brought there if it is not yet.
 
@@ -215,6 +220,7 @@ class TensorState:
         """Call ``watcher`` whenever this tensor's memory has moved."""
         self._watchers.append(watcher)
 
+    @really
     def follow(self, memory: torch.Tensor) -> None:
         """The same value lies in ``memory`` now: somebody has moved it there."""
         self._rehome(memory.view(self.shape))
@@ -247,6 +253,7 @@ class TensorState:
         """A graph computed this tensor."""
         self.value, self.device, self.snapshot, self.why_empty = value, device, None, None
 
+    @really
     def take_copy(self, copy: torch.Tensor, device: MLCDevice) -> None:
         """A copy of data that was bound: the memory that the tensor had is the caller's alone from now on."""
         self.publish(copy, device)
@@ -286,6 +293,7 @@ class TensorState:
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made
 
+    @really
     def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
         """Bind ``data`` and bring it to ``device``."""
         self._must_hold(data, "the data")
@@ -303,6 +311,7 @@ class TensorState:
             self._rehome(upload(view, device.torch_device), data)
         self.device = device
 
+    @really
     def download(self) -> None:
         """Bring the device's value back into host memory."""
         if self.value is None:
@@ -326,6 +335,7 @@ class TensorState:
             else:
                 self.host._view(self.dtype, self.shape).copy_(self.value.detach())
 
+    @really
     def copy_to(self, target: memoryview, length: int) -> None:
         """Copy the first ``length`` bytes of the value into ``target``."""
         source = host_bytes(self.value) if self.value is not None else self.bytes()
@@ -342,16 +352,17 @@ class TensorState:
         target[:length] = source[:length]
 
 
+@really
 def upload(view: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A copy of host memory on ``device``. The memory has been read when this returns, also where the copy is queued."""
-    with torch.inference_mode(False):  # a tensor that is made in inference mode could never be trained
-        if device.type != "cuda" or view.device.type != "cpu":
-            return view.to(device, copy=True)
-        staged = staged_for(view, device)
-        with queueing(device):
-            return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
+    if device.type != "cuda" or view.device.type != "cpu":
+        return view.to(device, copy=True)
+    staged = staged_for(view, device)
+    with queueing(device):
+        return staged.to(device, non_blocking=True)  # torch keeps the staging memory until the copy is done
 
 
+@really
 def host_bytes(value: torch.Tensor) -> memoryview:
     """A torch tensor's elements as bytes: its own memory on the CPU, a copy elsewhere, and where they are few."""
     if not value.is_cpu or value.is_neg():
@@ -376,6 +387,7 @@ def _has_moved(view: memoryview) -> bool:
 _MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62
 
 
+@really
 def allocate(descriptor: MLCTensorDescriptor, make: Callable[..., torch.Tensor] = torch.empty) -> torch.Tensor:
     """Host memory for a tensor; more than the machine has is refused rather than left to the system to kill us over."""
     if descriptor._nbytes > _MEMORY_BYTES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
 from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
+from mlc_torch.torch_private import really
 
 _DESCRIPTOR = "descriptor tensorDescriptor: MLCTensorDescriptor"
 _RANDOM = "randomInitializerType: MLCRandomInitializerType"
@@ -98,7 +100,7 @@ class MLCTensor(MLCObject):
     def hasValidNumerics(self):
         """Whether no element is NaN or infinite. True for a tensor without data."""
         value = self._cell.current()
-        return value is None or not value.is_floating_point() or bool(torch.isfinite(value).all())
+        return value is None or not value.is_floating_point() or _is_finite(value)
 
     @classmethod
     def _of(cls, cell: TensorState) -> MLCTensor:
@@ -130,9 +132,9 @@ class MLCTensor(MLCObject):
         if data is not None:
             cell.give_host(data, "data")
         elif fillData is not None:
-            cell.host = MLCTensorData._over(filled(tensorDescriptor, fillData))
+            cell.host = _data_of(filled, tensorDescriptor, fillData)
         elif randomInitializerType is not None:
-            cell.host = MLCTensorData._over(random_values(tensorDescriptor, randomInitializerType))
+            cell.host = _data_of(random_values, tensorDescriptor, randomInitializerType)
         return cls._of(cell)
 
     @declare("init(shape: [Int])", "tensorWithShape:")
@@ -243,12 +245,7 @@ class MLCTensor(MLCObject):
     @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")
     def _synchronize_optimizer(self):
         """Bring the optimizer's state back from the device into ``optimizerData``."""
-        cell = self._cell
-        for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
-            if state._state is not None:
-                target = host._view(cell.dtype, cell.shape)
-                if target.data_ptr() != state._state.data_ptr():
-                    target.copy_(state._state.reshape(cell.shape))
+        _bring_state(self._cell)
         return True
 
     # Quantization
@@ -258,8 +255,11 @@ class MLCTensor(MLCObject):
     )
     def _quantized(self, type, scale, bias):
         """A new tensor of round(x / scale) + bias in an integer type."""
-        number = torch.tensor(scale, dtype=torch.float32, device="cpu")
-        return self._like(quantize(self._values(), type, number, torch.tensor(bias, device="cpu")))
+        return self._like(
+            quantize,
+            type,
+            lambda: [torch.tensor(scale, dtype=torch.float32, device="cpu"), torch.tensor(bias, device="cpu")],
+        )
 
     @declare(
         "quantized(to type: MLCDataType, scale: MLCTensor, bias: MLCTensor, axis: Int) -> MLCTensor?",
@@ -267,7 +267,7 @@ class MLCTensor(MLCObject):
     )
     def _quantized_along(self, type, scale, bias, axis):
         """The same with a scale and a bias of its own for each index of one dimension."""
-        return self._like(quantize(self._values(), type, *self._along(axis, scale, bias)))
+        return self._like(quantize, type, lambda: self._along(axis, scale, bias))
 
     @declare(
         "dequantized(to type: MLCDataType, scale: MLCTensor, zeroPoint bias: MLCTensor) -> MLCTensor?",
@@ -281,7 +281,7 @@ class MLCTensor(MLCObject):
                 refuse(
                     f"{name} must hold one number, or the axis they belong to must be given; it holds {number.numel()}"
                 )
-        return self._like(dequantize(self._values(), type, *(n.reshape(()) for n in numbers)))
+        return self._like(dequantize, type, lambda: [n.reshape(()) for n in numbers])
 
     @declare(
         "dequantized(to type: MLCDataType, scale: MLCTensor, bias: MLCTensor, axis: Int) -> MLCTensor?",
@@ -289,16 +289,22 @@ class MLCTensor(MLCObject):
     )
     def _dequantized_along(self, type, scale, bias, axis):
         """The same with a scale and a bias of its own for each index of one dimension."""
-        return self._like(dequantize(self._values(), type, *self._along(axis, scale, bias)))
+        return self._like(dequantize, type, lambda: self._along(axis, scale, bias))
 
     def _along(self, axis: int, scale: MLCTensor, bias: MLCTensor) -> tuple[torch.Tensor, torch.Tensor]:
         shape = self._cell.shape
         return along(axis, scale._values(), shape, "scale"), along(axis, bias._values(), shape, "bias")
 
-    def _like(self, value: torch.Tensor) -> MLCTensor:
+    @really
+    def _like(
+        self, change: Callable[..., Tensor], type: MLCDataType, numbers: Callable[[], Sequence[Tensor]]
+    ) -> MLCTensor:
+        """A new tensor of this one's shape: its values, changed to ``type`` by ``numbers``."""
+        value = change(self._values(), type, *numbers())
         descriptor = MLCTensorDescriptor._create(self._cell.shape, DATA_TYPES[value.dtype])
         return MLCTensor._create(descriptor, data=MLCTensorData._over(value.contiguous()))
 
+    @really
     def _values(self) -> torch.Tensor:
         value = self._cell.current()
         if value is None:
@@ -342,6 +348,7 @@ class MLCTensor(MLCObject):
         return float(values.item())
 
     @property
+    @really
     def torch(self) -> torch.Tensor:
         """This tensor's memory as a torch tensor, without a copy, on the device it lives on."""
         cell = self._cell
@@ -361,6 +368,7 @@ class MLCTensor(MLCObject):
         assert cell.value is not None
         return cell.value.detach()
 
+    @really
     def numpy(self) -> np.ndarray:
         """This tensor's values as a NumPy array: over the same memory on the CPU, a copy from elsewhere."""
         return self.torch.cpu().numpy()
@@ -427,6 +435,7 @@ class MLCTensor(MLCObject):
 
     # Copies and text
 
+    @really
     def __copy__(self) -> MLCTensor:
         """A new ID and label; descriptor, data and optimizer data are shared, the device is not (measured)."""
         if isinstance(self._cell, BlankState):
@@ -447,6 +456,7 @@ class MLCTensor(MLCObject):
     def __reduce__(self) -> Any:
         raise TypeError("an MLCTensor refers to memory of this process; save its numpy() or a checkpoint instead")
 
+    @really
     def __repr__(self) -> str:
         cell = self._cell
         if isinstance(cell, BlankState):
@@ -477,6 +487,26 @@ def _described(member: str, shape: tuple[int, ...], type_: MLCDataType) -> MLCTe
         return MLCTensorDescriptor._create(shape, type_)
     except MLCRefusal as why:
         return raising(answer, why, f"MLCTensor.{member}", None)
+
+
+@really
+def _data_of(make: Callable[..., torch.Tensor], descriptor: MLCTensorDescriptor, how: Any) -> MLCTensorData:
+    """The memory of a tensor that is made now."""
+    return MLCTensorData._over(make(descriptor, how))
+
+
+@really
+def _bring_state(cell: TensorState) -> None:
+    for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
+        if state._state is not None:
+            target = host._view(cell.dtype, cell.shape)
+            if target.data_ptr() != state._state.data_ptr():
+                target.copy_(state._state.reshape(cell.shape))
+
+
+@really
+def _is_finite(value: torch.Tensor) -> bool:
+    return bool(torch.isfinite(value).all())
 
 
 def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
