@@ -244,6 +244,15 @@ DISTURBED = " or ".join(f"{name}()" for name in SURROUNDINGS)
 is_disturbed: Callable[[], Any] = eval(f"lambda: {DISTURBED}", SURROUNDINGS)
 
 
+def counts_writes(tensor: torch.Tensor) -> bool:
+    """Whether torch counts what is written into a tensor, as it must to train it. Of one that was made in inference mode it never
+    does, whatever memory it was given since; ``is_inference`` then says that it is none."""
+    try:
+        return tensor._version >= 0
+    except RuntimeError:
+        return False
+
+
 def hooks_on_every_module() -> tuple[dict[Any, Any], ...]:
     """Where torch keeps the hooks that it calls for every module, in the order of a module's own: of the forward pass, before it,
     and the same of the backward pass. (``register_module_forward_hook`` and its relatives fill them.)"""

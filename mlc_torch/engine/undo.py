@@ -16,6 +16,7 @@ from mlc_torch.engine.plain import set_training
 from mlc_torch.engine.plan import Plan
 from mlc_torch.going_back import undone
 from mlc_torch.layers.noise import Noise
+from mlc_torch.refusals import in_one_line, log, pass_on_signals
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.torch_private import ambience, copy_all, restore_ambience
 from mlc_torch.torch_private_lstm import own_weights_again
@@ -101,7 +102,11 @@ class Undo:
             for b, place in zip(self._buffers, self._places, strict=True)
         ]
         noise = [(stream, state) for stream, state in self._noise if _newest.get(id(stream)) == self._number]
-        _put_back([*compress(self._buffers, still)], [*compress(self._kept, still)], noise)
+        try:
+            _put_back([*compress(self._buffers, still)], [*compress(self._kept, still)], noise)
+        except Exception as error:  # noqa: BLE001 - why the step ended is what the program has to hear
+            pass_on_signals(error)
+            log.warning("what a step that ended in the middle had moved could not be put back: %s", in_one_line(error))
         self._is_set = False
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import torch
 
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.torch_private import counts_writes
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +58,22 @@ def check_modules(nodes: Iterable[Node]) -> None:
             node.layer._check_module()
         except MLCRefusal as why:
             refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
+
+
+def check_memory_kind(nodes: Iterable[Node], moved: Iterable[torch.Tensor]) -> None:
+    """Refuse tensors that a training step moves and torch never lets be written to."""
+    unwritable = {id(t) for t in moved if not counts_writes(t)}
+    if not unwritable:
+        return
+    for node in nodes:
+        module = node.layer.module
+        for name, tensor in chain(module.named_parameters(), module.named_buffers()):
+            if id(tensor) in unwritable:
+                refuse(
+                    f"{describe(node.layer, node.reads)}: {name!r} of its module was made in torch.inference_mode(), and no "
+                    "training step can write to it; make the module outside of that mode, or make the layer of "
+                    "copy.deepcopy(module)"
+                )
 
 
 def describe(layer: MLCLayer, reads: Iterable[TensorState]) -> str:

@@ -16,7 +16,7 @@ from mlc_torch.graph.locks import locked
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.nodes.feeding import warn_unbound
 from mlc_torch.nodes.feeds import Feed, checked_constants, describe_feeds
-from mlc_torch.nodes.node import Node, check, check_modules, own_states, unique_layers
+from mlc_torch.nodes.node import Node, check, check_memory_kind, check_modules, own_states, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.running.declaring import DeclaringGraph
@@ -203,6 +203,8 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         limited = checked_constants(nodes, fed)
         plan = make_plan(nodes, fed, self._device, self._plan_request(nodes, compiled.options, variant))
         check_memory(plan, self._rule_for(variant))
+        if plan.differentiates:
+            check_memory_kind(nodes, (*plan.leaves, *plan.buffers))
         standing = {id(c): c for layer in unique_layers(nodes) for c in own_states(layer)}
         standing |= {id(t.cell): t.cell for t in plan.trained}
         for cell in standing.values():

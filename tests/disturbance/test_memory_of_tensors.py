@@ -13,7 +13,7 @@ from mlc_torch import MLCBatchNormalizationLayer, MLCDataType, MLCGraph, MLCTens
 from mlc_torch.interop import TorchLayer
 from tests.disturbance.contexts import UNREAL
 from tests.disturbance.subjects import Pair, normalized
-from tests.graph.programs import cpu, data, placeholder
+from tests.graph.programs import cpu, data, placeholder, values
 
 
 def inside_functionalize(call):
@@ -76,13 +76,13 @@ def test_layers_made_inside_train_outside(inside):
         h = graph.node(norm, source=x)
         return graph.node(own, source=h)
 
-    net, graph, x, given = torch.nn.Linear(3, 3), MLCGraph(), placeholder(4, 2, 3, 3), np.random.rand(4, 2, 3, 3)
-    want = net(torch.from_numpy(given.astype(np.float32)) / np.sqrt(1 + 1e-3)).detach()
+    net, graph, x, given = torch.nn.Linear(3, 3), MLCGraph(), placeholder(4, 2, 3, 3), values(4, 2, 3, 3)
+    want = net(torch.from_numpy(given) / np.sqrt(1 + 1e-3)).detach()
     y = inside(build)
     inference = mlc.MLCInferenceGraph(graphObjects=[graph])
     assert inference.addInputs({"x": x}) and inference.addOutputs({"y": y})
     assert inference.compile(options=[], device=cpu()), mlc.last_refusal()
-    assert inference.execute(inputsData={"x": given.astype(np.float32)}, batchSize=4), mlc.last_refusal()
+    assert inference.execute(inputsData={"x": given}, batchSize=4), mlc.last_refusal()
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-5, atol=1e-6)
 
 
