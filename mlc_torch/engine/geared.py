@@ -72,9 +72,10 @@ class Geared:
         """The fast gear for these shapes; shapes that were not declared get one when they come a second time."""
         if by_layer:
             return self._plain(mode, "profiling layer by layer", profile=True)
-        if self._always_plain is not None or self.is_hooked():
-            return self._plain(mode, self.why_plain() or "")
         key = (mode, None if whole else tuple([f.shape for f in feeds]))
+        if self._always_plain is not None or self.is_hooked():
+            self._seen.add(key)  # it has come once, and gets its gear the next time, if the hooks are gone
+            return self._plain(mode, self.why_plain() or "")
         gear = self._known(key, whole)
         if gear is not None:
             return gear
