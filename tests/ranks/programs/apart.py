@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -129,13 +130,24 @@ def interrupted_while_it_waits(rank: int, call: Callable[[], Any]) -> None:
         call()
         return
 
+    main = threading.get_ident()
+
     def strike() -> None:
+        while not is_waiting(sys._current_frames()[main]):
+            time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
         struck.touch()
 
-    threading.Timer(0.5, strike).start()
+    threading.Thread(target=strike).start()
     with pytest.raises(KeyboardInterrupt):
         call()
+
+
+def is_waiting(frame: Any) -> bool:
+    """Whether a thread that stands here waits for other ranks."""
+    while frame is not None and frame.f_code.co_filename != ranks.__file__:
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name in ("told", "wait", "sum_inside")
 
 
 def an_interruption_of_a_compile(rank: int) -> None:
