@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from mlc_torch.torch_private import Tensors, available, is_written_out
+
+T = TypeVar("T")
 
 
 def has_library_lstm() -> bool:
@@ -148,8 +151,23 @@ def own_weights_again(module: nn.Module) -> None:
     Each keeps a list of those of its last pass, which in a recording were others. Finding that out in the next pass, on CUDA it
     lays its weights out anew, in memory that is not the layer's; and until then ``flatten_parameters`` moves the others.
     """
-    for part in module.modules():
-        if isinstance(part, nn.RNNBase):
-            own = [getattr(part, name, None) for name in part._flat_weights_names]
-            part._flat_weights[:] = own
-            part._flat_weight_refs[:] = [None if weight is None else weakref.ref(weight) for weight in own]
+    for part in recurrent_parts(module):
+        own = [getattr(part, name, None) for name in part._flat_weights_names]
+        part._flat_weights[:] = own
+        part._flat_weight_refs[:] = [None if weight is None else weakref.ref(weight) for weight in own]
+
+
+def recurrent_parts(module: nn.Module) -> list[nn.RNNBase]:
+    return [part for part in module.modules() if isinstance(part, nn.RNNBase)]
+
+
+def called_in_place(parts: Iterable[nn.RNNBase], call: Callable[[], T]) -> T:
+    """What ``call`` gives. The weights of these parts then lie where they lay: many a module calls ``flatten_parameters`` in its
+    forward pass, which on CUDA copies them into new memory."""
+    lay = [(p, p.data) for part in parts for p in part.parameters()]
+    try:
+        return call()
+    finally:
+        for p, memory in lay:
+            if p.data_ptr() != memory.data_ptr():
+                p.data = memory

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from mlc_torch.engine.following import Next
 from mlc_torch.engine.processor import has_vector_code
 from mlc_torch.layers.convolution import SameConv2d
-from mlc_torch.torch_private_lstm import own_weights_again
+from mlc_torch.torch_private_lstm import called_in_place, own_weights_again, recurrent_parts
 
 
 class Layout(Enum):
@@ -280,8 +280,9 @@ def called(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.
     Every holder of a tensor is named there, once: torch's own search for ties would swap a module that stands at two places
     twice, and leave the stand-in behind.
     """
+    call = functools.partial(functional_call, module, own, tuple(sources), tie_weights=False)
     try:
-        return functional_call(module, own, tuple(sources), tie_weights=False)
+        return called_in_place(recurrent_parts(module), call)
     finally:
         own_weights_again(module)
 

@@ -18,6 +18,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private import backward, wake_autograd
+from mlc_torch.torch_private_lstm import called_in_place
 
 MARK = "mlc::"
 """Before a layer's label in the names that a profile shows."""
@@ -29,6 +30,8 @@ Call = Callable[[Step, list[torch.Tensor]], Any]
 
 
 def call_module(step: Step, sources: list[torch.Tensor]) -> Any:
+    if step.recurrent:
+        return called_in_place(step.recurrent, lambda: step.module(*sources))
     return step.module(*sources)
 
 

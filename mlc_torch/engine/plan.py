@@ -15,6 +15,7 @@ from mlc_torch.layers.noise import Noise
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
 from mlc_torch.torch_private import hooks_on_every_module
+from mlc_torch.torch_private_lstm import recurrent_parts
 
 Hook = Callable[[torch.Tensor], torch.Tensor | None]
 
@@ -33,6 +34,10 @@ class Step:
     @cached_property
     def noises(self) -> tuple[Noise, ...]:
         return tuple(m for m in self.module.modules() if isinstance(m, Noise) and m.rate > 0)
+
+    @cached_property
+    def recurrent(self) -> list[nn.RNNBase]:
+        return recurrent_parts(self.module)
 
 
 @dataclass(frozen=True, eq=False)

@@ -627,6 +627,46 @@ def test_a_recurrent_module_has_its_own_weights_behind_a_recording(kind):
     assert all(a is b for a, b in zip(module[0]._flat_weights, module[0].parameters(), strict=True))
 
 
+class Flattening(nn.Module):
+    """Lays the weights of its LSTM side by side in each pass, as torch's documentation advises."""
+
+    def __init__(self, kind: type[nn.LSTM]) -> None:
+        super().__init__()
+        self.lstm = kind(3, 5, num_layers=2, batch_first=True)
+
+    def forward(self, x):
+        self.lstm.flatten_parameters()
+        return self.lstm(x)[0]
+
+
+class MovesAlways(nn.LSTM):
+    """As CUDA's does, on the CPU too."""
+
+    def flatten_parameters(self) -> None:
+        for p in self.parameters():
+            p.data = p.data.clone()
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, MovesAlways])
+@pytest.mark.parametrize("options", [[], [PLAIN]], ids=["planned", "plain"])
+def test_a_module_may_flatten_its_weights_in_each_pass(kind, options, torch_device):
+    module = made(lambda: Flattening(kind))
+    twin = copy.deepcopy(module)
+    trained = Trained(module, (2, 4, 3), (2, 4, 5), torch_device.type, options)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=RATE)
+    expected = []
+    for step in range(3):
+        x, y = map(torch.from_numpy, trained.batch(step))
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(twin(x), y)
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    assert trained.train(3) == pytest.approx(expected, rel=1e-4)
+    for ours, theirs in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours.detach().cpu(), theirs.detach(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_a_recurrent_module_keeps_its_weights_in_one_block_on_cuda():
