@@ -55,7 +55,16 @@ class GradientGraph(ExecutableGraph):
                 return host_bytes(gradient)
         if any(cell is parameter._cell for cell in self._steering.stopped):
             refuse(f"stopGradient was called for {parameter.label!r}, so it has no gradient")
-        refuse(f"layer {layer.label!r} was added with disableUpdate, so {parameter.label!r} has no gradient")
+        if all(not node.updates for node in self._all_nodes() if node.layer is layer):
+            refuse(f"layer {layer.label!r} was added with disableUpdate, so {parameter.label!r} has no gradient")
+        if any(use.cell is parameter._cell and not use.torch.requires_grad for use in layer._parameter_uses):
+            refuse(
+                f"requires_grad is False for {parameter.label!r} in the module of layer {layer.label!r}, so it has no gradient"
+            )
+        refuse(
+            f"{parameter.label!r} was not trained when the graph was compiled (requires_grad was False, or layer {layer.label!r} "
+            "was added later); compile again"
+        )
 
     def _separate_session(self) -> Session:
         session = self._runs.last

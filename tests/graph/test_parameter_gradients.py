@@ -302,6 +302,25 @@ def test_none_for_a_node_whose_update_is_disabled():
     assert not np.array_equal(array(free.weights), before[1])
 
 
+def test_none_for_a_parameter_that_its_module_freezes_and_the_reason_is_that():
+    program = regression(widths=(6, 5, 3))
+    first, second = program.layers
+    first.module.requires_grad_(False)
+    assert program.compile() and program.phases()
+    assert program.training.gradientData(forParameter=first.weights, layer=first) is None
+    assert "requires_grad is False" in str(last_refusal()) and "disableUpdate" not in str(last_refusal())
+    assert program.training.gradientData(forParameter=second.weights, layer=second) is not None
+    before = array(first.weights), array(second.weights)
+    assert first.weightsParameter.isUpdatable and program.update()
+    np.testing.assert_array_equal(array(first.weights), before[0])
+    assert not np.array_equal(array(second.weights), before[1])
+    first.module.requires_grad_(True)
+    assert program.phases() and program.training.gradientData(forParameter=first.weights, layer=first) is None
+    assert "when the graph was compiled" in str(last_refusal())
+    assert program.compile() and program.phases()
+    assert program.training.gradientData(forParameter=first.weights, layer=first) is not None
+
+
 def test_none_for_a_stopped_parameter_and_for_what_no_loss_depends_on():
     program = regression(widths=(6, 5, 3))
     first, second = program.layers
