@@ -7,7 +7,7 @@ import numpy as _np
 import torch as _torch
 from typing_extensions import Buffer as _TypedBuffer
 from typing_extensions import Self
-from mlc_torch.engine.as_module import SharedGraphModule as _SharedGraphModule
+from mlc_torch.engine.shared_module import SharedGraphModule as _SharedGraphModule
 from mlc_torch.enums.payloads import MLCPaddingPolicy as MLCPaddingPolicy
 from mlc_torch.enums.payloads import MLCPoolingType as MLCPoolingType
 from mlc_torch.refusals import MLCRefusal as MLCRefusal

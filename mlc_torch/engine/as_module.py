@@ -6,7 +6,7 @@ import functools
 import keyword
 import operator
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
@@ -14,90 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import fx, nn
 
+from mlc_torch.engine.shared_module import FixedParameters, Input, SharedGraphModule, SharedPart
 from mlc_torch.tensor import TensorState
-
-_MOVED = (
-    "the module's tensors are the graph's own memory and cannot be moved or converted here; compile the graph for the "
-    "other device, or take copy.deepcopy(module), which has memory of its own"
-)
-
-
-class _Shared(nn.Module):
-    """A module that refuses what would give its tensors other memory, as long as they are a graph's."""
-
-    shares_memory = False
-    """Whether the tensors are a graph's; a deep copy has its own."""
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        if not self.shares_memory:
-            return super()._apply(fn, recurse)
-        for tensor in chain(self.parameters(), self.buffers()):
-            made = fn(tensor.detach())
-            if (made.data_ptr(), made.dtype, made.device) != (tensor.data_ptr(), tensor.dtype, tensor.device):
-                raise RuntimeError(_MOVED)
-        return self
-
-    def share_memory(self) -> Any:
-        if self.shares_memory:
-            raise RuntimeError(_MOVED)
-        return super().share_memory()
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        if assign and self.shares_memory:
-            raise RuntimeError(f"assign=True would replace tensors instead of writing into them: {_MOVED}")
-        return super().load_state_dict(state_dict, strict, assign)
-
-
-class _SharedPart(_Shared):
-    """A layer's module inside of one. It shares its hooks with the layer, too: one that expects a parameter of another name, as
-    those of ``torch.nn.utils.prune`` do, would find it here and break the graph, whose module does not have it."""
-
-    shares_memory = True
-
-    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
-        if param is not None and self._parameters.get(name) is not param:
-            raise RuntimeError(
-                f"parameter {name!r} cannot be added or replaced here: the module's parameters and hooks are those of a graph's "
-                "layer; write into a parameter that is there, or take copy.deepcopy(module), which has its own"
-            )
-        super().register_parameter(name, param)
-
-    def __copy__(self) -> Any:
-        made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        return made
-
-
-class SharedGraphModule(_Shared, fx.GraphModule):
-    """A ``torch.fx.GraphModule`` whose parameters and buffers are the memory of a graph's tensors.
-
-    What PyTorch writes the graph reads at once, and the other way round. ``copy.deepcopy`` gives an independent module.
-    """
-
-    @property
-    def inputs(self) -> dict[str, Input]:
-        """What ``forward`` takes, in its order."""
-        return self.meta["inputs"]
-
-    @property
-    def outputs(self) -> list[str]:
-        """The names of what ``forward`` gives: one, the tensor itself; several, the keys of a dictionary."""
-        return self.meta["outputs"]
-
-    def __copy__(self) -> Any:
-        made = SharedGraphModule(self, self.graph, class_name=self.__class__.__name__)
-        made.shares_memory, made.meta = self.shares_memory, self.meta
-        return made
-
-
-@dataclass(frozen=True)
-class Input:
-    """One argument of ``forward`` as the graph declares it."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    batch_axis: int | None
-    """The dimension that counts samples, which may be fewer or more; ``None`` where all sizes are fixed."""
 
 
 class Use(Protocol):
@@ -278,30 +196,32 @@ def under_roles(module: nn.Module, uses: Sequence[Use], first: dict[int, nn.Para
             members.append(shown)
         else:
             parameters[use.role] = shown
-    made = _twin(module, tuple(a for a in aliases if a[0] != a[1] or a[2] is not None))
-    made._parameters = parameters
+    made = _twin(module, parameters, tuple(a for a in aliases if a[0] != a[1] or a[2] is not None))
     for group, members in listed.items():
-        made.add_module(group, _twin(nn.ParameterList(members)))
+        made_list = nn.ParameterList(members)
+        made.add_module(group, _twin(made_list, made_list._parameters))
     return made
 
 
-def _twin(module: nn.Module, aliases: tuple[Alias, ...] = ()) -> nn.Module:
-    """What ``module`` is, but for its mode: tensors, hooks and random streams are the same objects."""
+def _twin(module: nn.Module, parameters: dict[str, nn.Parameter | None], aliases: tuple[Alias, ...] = ()) -> nn.Module:
+    """What ``module`` is, but for its mode and its parameters: tensors, hooks and random streams are the same objects."""
     holds = next(chain(module.parameters(), module.buffers()), None) is not None
     made = _dressed(type(module), aliases, shared=holds)
-    inner = {n: m if m is None else _twin(m) for n, m in module._modules.items()}
-    made.__dict__.update(module.__dict__, _modules=inner, training=True)
+    inner = {n: m if m is None else _twin(m, m._parameters) for n, m in module._modules.items()}
+    own = FixedParameters(parameters) if holds else parameters
+    made.__dict__.update(module.__dict__, _modules=inner, _parameters=own, training=True)
     return made
 
 
 @functools.cache
 def _class_with(base: type[nn.Module], aliases: tuple[Alias, ...], shared: bool) -> type[nn.Module]:
     def reduced(self: nn.Module, protocol: Any) -> Any:
-        return _dressed, (base, aliases), self.__dict__  # a deep copy has memory of its own
+        own = {**self.__dict__, "_parameters": dict(self._parameters)}  # a deep copy has memory of its own
+        return _dressed, (base, aliases), own
 
     members: dict[str, Any] = {name: _reader(role, shape) for name, role, shape in aliases}
     members |= {"__reduce_ex__": reduced, "__module__": base.__module__, "__doc__": base.__doc__}
-    return type(base.__name__, (_SharedPart, base) if shared else (base,), members)
+    return type(base.__name__, (SharedPart, base) if shared else (base,), members)
 
 
 def _dressed(base: type[nn.Module], aliases: tuple[Alias, ...], shared: bool = False) -> nn.Module:

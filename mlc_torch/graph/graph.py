@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.engine.as_module import SharedGraphModule
+from mlc_torch.engine.shared_module import SharedGraphModule
 from mlc_torch.graph.binding import bind
 from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.graph.torch_module import torch_module

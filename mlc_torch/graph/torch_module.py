@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mlc_torch.engine.as_module import Call, SharedGraphModule, as_module, attribute_names
+from mlc_torch.engine.as_module import Call, as_module, attribute_names
+from mlc_torch.engine.shared_module import SharedGraphModule
 from mlc_torch.layers import MLCSplitLayer
 from mlc_torch.nodes.feeds import batch_axes, counted_axis, declared_batch
 from mlc_torch.nodes.node import Node, producers, unique_layers

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from mlc_torch.engine.as_module import Input, SharedGraphModule
+from mlc_torch.engine.shared_module import Input, SharedGraphModule
 from mlc_torch.extras import install
 from mlc_torch.going_back import undone
 from mlc_torch.graph import MLCGraph

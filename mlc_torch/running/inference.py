@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mlc_torch.engine.as_module import SharedGraphModule
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.session import Session
+from mlc_torch.engine.shared_module import SharedGraphModule
 from mlc_torch.nodes.feeding import take
 from mlc_torch.nodes.node import Node
 from mlc_torch.running.asynchronous import awaited

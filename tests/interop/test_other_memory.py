@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parameters_to_vector, prune, vector_to_parameters
+from torch.nn.utils import parameters_to_vector, parametrizations, parametrize, prune, vector_to_parameters
 
 import mlc_torch as mlc
 from mlc_torch.engine.watched import Watched
@@ -157,6 +157,66 @@ def test_pruning_a_part_of_a_shared_module_is_refused_and_the_graph_works_on():
     np.testing.assert_allclose(*np.transpose(losses), rtol=1e-5)
     assert losses[2][0] < losses[0][0]
     torch.testing.assert_close(module.dense.weights.detach(), program.layer.weights.torch.view(2, 3))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch's own, of its older functions
+@pytest.mark.parametrize(
+    "reparametrize",
+    [
+        parametrizations.weight_norm,
+        parametrizations.spectral_norm,
+        parametrizations.orthogonal,
+        lambda part, name: parametrize.register_parametrization(part, name, nn.Tanh()),
+        nn.utils.weight_norm,
+        nn.utils.spectral_norm,
+        nn.Module.__delattr__,
+        lambda part, name: setattr(part, name, None),
+    ],
+    ids=["weight_norm", "spectral_norm", "orthogonal", "own", "old weight_norm", "old spectral_norm", "del", "None"],
+)
+def test_other_parameters_for_a_part_are_refused_and_change_nothing(reparametrize):
+    program = Dense()
+    module = program.training.to_module()
+    kind, hooks = type(module.dense), len(module.dense._forward_pre_hooks)
+    weights = program.layer.weights.torch.clone()
+    inputs = torch.from_numpy(numbers(4, 3))
+    expected = inputs @ weights.view(2, 3).T + program.layer.biases.torch.view(2)
+    with pytest.raises(RuntimeError, match=r"'weights' cannot be .*copy\.deepcopy"):
+        reparametrize(module.dense, "weights")
+    assert type(module.dense) is kind and len(module.dense._forward_pre_hooks) == hooks
+    assert not parametrize.is_parametrized(module.dense)
+    assert [n for n, _ in module.named_parameters()] == ["dense.weights", "dense.biases"]
+    assert torch.equal(module.dense.weights.detach(), weights.view(2, 3))
+    assert module.dense.weights.data_ptr() == program.layer.weights.torch.data_ptr()
+    torch.testing.assert_close(module(inputs).detach(), expected)
+    losses = [program.step() for _ in range(3)]
+    np.testing.assert_allclose(*np.transpose(losses), rtol=1e-5)
+    torch.testing.assert_close(module.dense.weights.detach(), program.layer.weights.torch.view(2, 3))
+
+
+@pytest.mark.parametrize("norm", [parametrizations.weight_norm, parametrizations.spectral_norm])
+def test_a_deep_copy_takes_parametrizations_as_a_module_of_torch_does(norm):
+    copied, linear = copy.deepcopy(Dense().training.to_module()), nn.Linear(3, 2)
+    linear.load_state_dict({"weight": copied.dense.weights.detach(), "bias": copied.dense.biases.detach()})
+    for part, name in ((copied.dense, "weights"), (linear, "weight")):
+        torch.manual_seed(0)
+        norm(part, name)
+        assert parametrize.is_parametrized(part, name)
+    inputs, optimizers = torch.from_numpy(numbers(4, 3)), []
+    for network in (copied, linear):
+        network(inputs).square().sum().backward()
+        optimizers.append(torch.optim.SGD(network.parameters(), lr=0.1))
+        optimizers[-1].step()
+    torch.testing.assert_close(copied.eval()(inputs), linear.eval()(inputs))
+
+
+def test_the_old_weight_norm_of_a_name_that_is_no_parameter_is_refused_in_words():
+    module = Dense().training.to_module()
+    with (
+        pytest.raises(RuntimeError, match=r"'weight' cannot be removed here.*copy\.deepcopy"),
+        pytest.warns(FutureWarning),
+    ):
+        nn.utils.weight_norm(module.dense)
 
 
 # Modules of the program
