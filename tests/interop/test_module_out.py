@@ -338,6 +338,20 @@ def test_a_tensor_that_is_trained_is_a_parameter():
     assert torch.equal(module.offset.grad, torch.full((1, 3), 2.0))
 
 
+def test_freezing_is_the_graphs_own_and_a_torch_loop_does_not_see_it():
+    """As the documentation says: the module's parameters are the layers', and ``requires_grad`` there would freeze more."""
+    x, graph, layer, fixed = empty(2, 3), mlc.MLCGraph(), dense(3, 3, "first", 0), dense(3, 2, "second", 1)
+    graph.node(fixed, sources=[graph.node(layer, source=x)], disableUpdate=True)
+    layer.weightsParameter.isUpdatable = False
+    module, before = graph.to_module(), [t.weights.numpy().copy() for t in (layer, fixed)]
+    assert all(p.requires_grad for p in module.parameters())
+    module(torch.ones(2, 3)).sum().backward()
+    torch.optim.SGD([module.second.weights], lr=1.0).step()  # a parameter that is left out stays
+    assert np.array_equal(layer.weights.numpy(), before[0])
+    gradient = module.second.weights.grad.numpy().ravel()
+    np.testing.assert_allclose(fixed.weights.numpy().ravel(), before[1].ravel() - gradient, rtol=1e-6)
+
+
 def test_stopped_gradients_stop():
     x = empty(2, 3)
     graph = mlc.MLCGraph()
