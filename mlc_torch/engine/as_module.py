@@ -61,7 +61,8 @@ def as_module(
     all elements of several.
 
     What the calls read and nobody fills is a buffer, or a parameter where it is among ``trained``. Behind the cells
-    ``stopped`` (by identity) no gradient flows.
+    ``stopped`` (by identity) no gradient flows. Of an output that no call fills (an input, a parameter, a constant) it returns
+    a copy.
     """
     root, graph, stopped = nn.Module(), fx.Graph(), set(stopped)
     nodes: dict[int, fx.Node] = {}
@@ -96,7 +97,10 @@ def as_module(
             continue
         for number, cell in enumerate(call.fills):
             nodes[id(cell)] = graph.call_function(operator.getitem, (made, number))
-    results = {label: _total(graph, [(nodes[id(c)], c) for c in cells]) for label, cells in outputs}
+    results = {}
+    for label, cells in outputs:
+        parts = [(nodes[id(c)] if id(c) in filled else _copied(root, graph, c, nodes.get(id(c))), c) for c in cells]
+        results[label] = _total(graph, parts)
     graph.output(results if len(results) > 1 else next(iter(results.values())))
     module = SharedGraphModule(root, graph, class_name=name)
     module.shares_memory = True
@@ -112,6 +116,24 @@ def _total(graph: fx.Graph, parts: Sequence[tuple[fx.Node, TensorState]]) -> fx.
         n if c.shape == (1,) else graph.call_method("reshape", (graph.call_method("sum", (n,)), 1)) for n, c in parts
     ]
     return functools.reduce(lambda a, b: graph.call_function(operator.add, (a, b)), sums)
+
+
+def _copied(root: nn.Module, graph: fx.Graph, cell: TensorState, source: fx.Node | None) -> fx.Node:
+    """A copy, in the tensor's own shape, of what no call fills; ``source`` is its node where it has one already.
+
+    Callers get memory of their own, as from ``execute``; and ``torch.export`` and ONNX tell it from the input that it is.
+    """
+    if source is None:
+        held = chain(root.named_parameters(remove_duplicate=False), root.named_buffers(remove_duplicate=False))
+        path = next((name for name, tensor in held if cell.is_seen_by(tensor)), None)
+        if path is None:
+            (path,) = attribute_names([cell.label], [*root._modules, *root._buffers, *root._parameters])
+            _hold(root, path, cell, trained=False)
+        source = graph.create_node("get_attr", path, name=_variable(path))
+        source = graph.call_method(
+            "reshape", (source, cell.shape)
+        )  # a layer's own may have another: weights of a dense one
+    return graph.call_method("clone", (source,))
 
 
 def _hold(root: nn.Module, name: str, cell: TensorState, trained: bool) -> None:

@@ -286,7 +286,8 @@ class MLCGraph(MLCObject):
 
         ``forward`` takes the inputs in the order of ``addInputs`` (with ``loss`` then labels and label weights), else the
         tensors that hold no data in the order in which layers read them. It gives the last result, or a dictionary of
-        the outputs where ``addOutputs`` declared several. With ``loss`` it gives the loss, together with such outputs if
+        the outputs where ``addOutputs`` declared several; a copy where the output is not computed but an input, a parameter or
+        a constant. With ``loss`` it gives the loss, together with such outputs if
         there are any; of several losses the sum, but for those that are outputs themselves. A graph without a loss is
         refused. Parameters are named ``label.role``: ``dense1.weights``; they lie on the device that the graph was last
         compiled for.

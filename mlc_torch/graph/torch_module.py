@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mlc_torch.engine.as_module import Call, as_module, attribute_names
 from mlc_torch.engine.shared_module import SharedGraphModule
@@ -48,7 +48,7 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             for n in nodes
         ],
         [(name, cell, axes[id(cell)]) for name, cell in inputs],
-        _outputs(graph, nodes, names, loss),
+        _outputs(graph, nodes, names, loss, {id(cell) for _, cell in inputs}),
         graph.trained_tensors,
         graph.stopped,
         graph.title,
@@ -83,12 +83,19 @@ def _inputs(graph: GraphFacts, nodes: Sequence[Node], loss: bool) -> list[tuple[
 
 
 def _outputs(
-    graph: GraphFacts, nodes: Sequence[Node], names: dict[int, str], loss: bool
+    graph: GraphFacts, nodes: Sequence[Node], names: dict[int, str], loss: bool, inputs: Collection[int]
 ) -> list[tuple[str, Sequence[TensorState]]]:
     """Declared outputs and, where asked for, the sum of all losses that are not among them; else what a completion handler
     gets. It has the name of its layer, a sum that of the last one."""
     made_by = producers(nodes)
-    declared = {name: [cell] for name, cell in graph.of_kind("output") if id(cell) in made_by}
+    left_out = set() if loss else _of_the_losses(graph)
+    declared = {}
+    for name, cell in graph.of_kind("output"):
+        if id(cell) not in made_by and id(cell) not in inputs:
+            if id(cell) in left_out:
+                continue
+            _check_standing(graph, name, cell)
+        declared[name] = [cell]
     known = {id(cell) for cells in declared.values() for cell in cells}
     more = [n.results[0] for n in nodes if loss and graph.is_loss(n.layer) and id(n.results[0]) not in known]
     if not more and not declared:
@@ -97,3 +104,24 @@ def _outputs(
         name = names[id(made_by[id(more[-1])].layer)]
         declared[f"{name}_loss" if name in declared else name] = more
     return list(declared.items())
+
+
+def _of_the_losses(graph: GraphFacts) -> set[int]:
+    """What only losses read and fill, by identity: a module without them has none of it."""
+    losses = [n for n in graph.nodes if graph.is_loss(n.layer)]
+    declared = {id(cell) for _, cell in graph.of_kind("label", "label weight")}
+    return declared | {id(cell) for n in losses for cell in (*n.labels, *n.results)}
+
+
+def _check_standing(graph: GraphFacts, name: str, cell: TensorState) -> None:
+    """Refuse an output that is neither computed nor given, and that holds nothing that a module could give."""
+    if cell.gradient_of is not None:
+        refuse(
+            f"the output {name!r} ({cell.label}) is a gradient, and forward computes none; take the module of an inference "
+            "graph over the same graph objects"
+        )
+    if id(cell) in graph.linked or cell.current() is None:
+        refuse(
+            f"the output {name!r} ({cell.label}) is no result of this graph's layers, no input that they read, and no tensor "
+            "with data of its own"
+        )
