@@ -64,7 +64,7 @@ def as_module(
     ``stopped`` (by identity) no gradient flows. Of an output that no call fills (an input, a parameter, a constant) it returns
     a copy.
     """
-    root, graph, stopped = nn.Module(), fx.Graph(), set(stopped)
+    root, graph, stopped = nn.Module(), fx.Graph(tracer_cls=Retracer), set(stopped)
     nodes: dict[int, fx.Node] = {}
     described: dict[str, Input] = {}
     for label, (_, cell, axis) in zip(argument_names(n for n, _, _ in inputs), inputs, strict=True):
@@ -162,9 +162,21 @@ def argument_names(labels: Iterable[str]) -> list[str]:
     return attribute_names(f"{label}_" if label in _USED_BY_CODE else label for label in labels)
 
 
-def _variable(attribute: str) -> str | None:
+def _variable(attribute: object) -> str | None:
     """The variable that generated code keeps an attribute's value in. torch chooses it, and would choose ``self`` for one."""
     return "self_" if attribute == "self" else None
+
+
+class Retracer(fx.Tracer):
+    """Makes a graph of a saved module's code again, as torch does when it is loaded. What is a buffer stays one, where torch
+    would compute with its value there and then, and variables are named as here."""
+
+    proxy_buffer_attributes = True
+
+    def create_node(
+        self, kind: str, target: Any, args: Any, kwargs: Any, name: Any = None, type_expr: Any = None
+    ) -> fx.Node:
+        return super().create_node(kind, target, args, kwargs, name or _variable(target), type_expr)
 
 
 def attribute_names(labels: Iterable[str], taken: Iterable[str] = ()) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import fx, nn
+from torch.fx.graph_module import reduce_graph_module
 
 _MOVED = (
     "the module's tensors are the graph's own memory and cannot be moved or converted here; compile the graph for the "
@@ -97,7 +98,8 @@ class FixedParameters(dict[str, nn.Parameter | None]):
 class SharedGraphModule(_Shared, fx.GraphModule):
     """A ``torch.fx.GraphModule`` whose parameters and buffers are the memory of a graph's tensors.
 
-    What PyTorch writes the graph reads at once, and the other way round. ``copy.deepcopy`` gives an independent module.
+    What PyTorch writes the graph reads at once, and the other way round. ``copy.deepcopy`` gives an independent module, and so
+    does ``torch.load`` of one that was saved.
     """
 
     @property
@@ -114,6 +116,18 @@ class SharedGraphModule(_Shared, fx.GraphModule):
         made = SharedGraphModule(self, self.graph, class_name=self.__class__.__name__)
         made.shares_memory, made.meta = self.shares_memory, self.meta
         return made
+
+    def __reduce__(self) -> Any:
+        _, (body, imports) = super().__reduce__()
+        return _unpickled, (body, imports, self.__class__.__name__)
+
+
+def _unpickled(body: dict[str, Any], imports: str, name: str) -> SharedGraphModule:
+    """The module again, over memory of its own; torch restores a plain ``GraphModule``, without what ``meta`` holds."""
+    plain: Any = reduce_graph_module(body, imports)
+    made = SharedGraphModule(plain, plain.graph, class_name=name)
+    made.__dict__.update(plain.__dict__, meta=body["meta"], shares_memory=False)
+    return made
 
 
 @dataclass(frozen=True)

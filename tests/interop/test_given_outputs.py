@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
+import pickle
+import subprocess
+import sys
 
 import numpy as np
 import onnxruntime
@@ -185,3 +189,57 @@ def test_what_a_module_cannot_give_is_refused():
     assert training.addOutputs({"slope": training.resultGradientTensors(for_=training.layers[0])[0]})
     with pytest.raises(MLCRefusal, match="'slope'.* is a gradient, and forward computes none"):
         training.to_module()
+
+
+# Saving the module itself
+
+
+@pytest.mark.filterwarnings("ignore:no node of the graph produces")
+def test_a_saved_module_has_its_inputs_and_outputs_and_memory_of_its_own():
+    program = Standing()
+    module = program.inference(*program.tensors).to_module()
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    found = torch.load(file, weights_only=False)
+    assert type(found).__name__ == type(module).__name__ == "MLCInferenceGraph"
+    assert found.inputs == module.inputs and list(found.inputs) == ["x"] and found.outputs == list(program.values)
+    assert module.shares_memory and not found.shares_memory and not found.training
+    assert sorted(found.state_dict()) == sorted(module.state_dict())
+    check(found(torch.from_numpy(GIVEN)), program.values)
+    with torch.no_grad():
+        for tensor in found.state_dict().values():
+            tensor.add_(1)
+    doubled = found.double()(torch.from_numpy(GIVEN).double())
+    for name in ("weights", "mean", "constant", "unread"):  # read where they lie, not as they were when saved
+        np.testing.assert_allclose(doubled[name].detach().numpy(), program.values[name] + 1, rtol=1e-6)
+    check(module(torch.from_numpy(GIVEN)), program.values)
+    check(
+        copy.deepcopy(found).float()(torch.from_numpy(GIVEN)),
+        {n: v.float().detach().numpy() for n, v in doubled.items()},
+    )
+
+
+def test_a_layer_and_an_input_that_are_called_self():
+    graph, x = mlc.MLCGraph(), labelled(empty(4, 3), "self")
+    first, second = dense(3, 3, "self", 0), dense(3, 2, "second", 4)
+    graph.node(second, source=graph.node(first, source=x))
+    found = pickle.loads(pickle.dumps(graph.to_module()))
+    hidden = GIVEN @ numbers(1, 9, 1, 1).reshape(3, 3).T + numbers(1, 3, 1, 1, seed=1).reshape(3)
+    want = hidden @ numbers(1, 6, 1, 1, seed=4).reshape(2, 3).T + numbers(1, 2, 1, 1, seed=5).reshape(2)
+    np.testing.assert_allclose(found(torch.from_numpy(GIVEN)).detach().numpy(), want, rtol=1e-5, atol=1e-6)
+
+
+def test_another_process_loads_it(tmp_path):
+    program = Standing()
+    torch.save(program.inference("y", "weights").to_module(), tmp_path / "module.pt")
+    np.save(tmp_path / "x.npy", GIVEN)
+    code = (
+        "import sys, numpy, torch\n"
+        "module = torch.load(sys.argv[1] + '/module.pt', weights_only=False)\n"
+        "assert list(module.inputs) == ['x'] and module.outputs == ['y', 'weights'] and not module.shares_memory\n"
+        "found = module(torch.from_numpy(numpy.load(sys.argv[1] + '/x.npy')))\n"
+        "numpy.save(sys.argv[1] + '/y.npy', found['y'].detach().numpy())\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=300)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), program.values["y"], rtol=1e-5, atol=1e-6)
