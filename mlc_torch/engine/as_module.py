@@ -130,9 +130,8 @@ def _copied(root: nn.Module, graph: fx.Graph, cell: TensorState, source: fx.Node
             (path,) = attribute_names([cell.label], [*root._modules, *root._buffers, *root._parameters])
             _hold(root, path, cell, trained=False)
         source = graph.create_node("get_attr", path, name=_variable(path))
-        source = graph.call_method(
-            "reshape", (source, cell.shape)
-        )  # a layer's own may have another: weights of a dense one
+        # A layer's own may have another shape: the weights of a dense one.
+        source = graph.call_method("reshape", (source, cell.shape))
     return graph.call_method("clone", (source,))
 
 
