@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from operator import call
@@ -27,6 +28,7 @@ available: dict[str, bool] = {
     "foreach": hasattr(torch, "_foreach_mul"),
     "engine": hasattr(torch.autograd.Variable, "_execution_engine"),
     "inductor": True,
+    "quiet_tracer": True,
     "own_conv": hasattr(torch.ops.aten, "_slow_conv2d_backward"),
     "library_lstm": hasattr(torch, "mkldnn_rnn_layer") and hasattr(torch.ops.aten, "mkldnn_rnn_layer_backward"),
     "cudnn_lstm": hasattr(torch, "_cudnn_rnn") and hasattr(torch.ops.aten, "_cudnn_rnn_backward"),
@@ -400,6 +402,29 @@ def wake_autograd(device: torch.device) -> None:
         torch.autograd.grad(x * 2, x)
 
 
+_own_compilations = threading.RLock()
+
+
+def _compilations() -> AbstractContextManager[Any]:
+    """The lock under which ``torch.compile`` compiles, in every thread; where this torch has none, one of ours.
+
+    One of ours would keep our compilations apart, but not from those of ``torch.compile`` in other threads: Inductor's
+    settings, the tracer that is at work and the warnings that are ignored are the process's.
+    """
+    from torch._dynamo import convert_frame
+
+    return getattr(convert_frame, "compile_lock", _own_compilations)
+
+
+def compile_alone(work: Callable[[], T]) -> T:
+    """What ``work`` gives, while nobody else in the process compiles.
+
+    A thread may hold graphs' locks and that of CUDA's queue when it comes here, and takes none of those inside, so that no
+    two wait for each other. The lock's own ``with``, and on one line: for Ctrl-C, as in ``graph.locks``.
+    """
+    with _compilations(): return work()  # noqa: E701  # fmt: skip
+
+
 def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Sequence[Any]]:
     """TorchInductor's code for a functional graph, called with a list of tensors.
 
@@ -421,7 +446,11 @@ def compile_graph(graph: fx.GraphModule) -> Callable[[list[torch.Tensor]], Seque
     # Otherwise Inductor may give a result another layout than was traced, and the other phase would read it wrongly.
     output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
     fake = next(e.fake_mode for e in examples if hasattr(e, "fake_mode"))
+    # Inductor itself calls fx's tracer for moments, whose flag, the process's, keeps functions of torch.compile from running in
+    # all threads, unless torch is told that somebody compiles. torch.compile of 2.13 tells it so, that of 2.11 does not.
+    session = getattr(torch.compiler, "_compile_session_context", nullcontext)
     with (
+        session(),
         V.set_fake_mode(fake),
         _guards.tracing(_guards.TracingContext(fake)),
         torch.no_grad(),

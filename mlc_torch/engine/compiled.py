@@ -10,6 +10,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.engine.views import is_view
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
-from mlc_torch.torch_private import compile_graph, written_out
+from mlc_torch.torch_private import compile_alone, compile_graph, written_out
 
 _PRODUCTS = {torch.ops.aten.addmm.default, torch.ops.aten.mm.default, torch.ops.aten.convolution.default}
 
@@ -67,21 +68,26 @@ class Compiled:
         self._readable = len(plan.readable)
         masks = [torch.ones(d.shape, dtype=d.dtype, device=d.device) for d in self._draws]
         given = [*self._standing, *feeds, *constants, *masks, *injected]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch tells its own developers
-            joint = _functional_graph(plan, given, len(feeds), len(constants), self._draws, mode)
-            keep_own_kernels(joint.graph, plan.device)
-            written = _only_changed(joint, len(self._standing), self._readable)
-            self._written = [self._standing[i] for i in written]
-            self._kept = self._readable + len(written)
-            forward, backward, self._needed = split_joint(joint, self._kept, len(injected), written)
-            self._forward = compile_graph(forward)
-            self._backward = compile_graph(backward) if mode.differentiates else None
+        forward = compile_alone(partial(self._compile, given, len(feeds), len(constants), len(injected)))
         made = self._forward(given[: len(given) - len(injected)])
         _check_layout(forward, made)
         self._lent = lent_values(made[: self._readable], [*self._standing, *feeds, *constants])
         self._saved: list[torch.Tensor] | None = None
         log.info("TorchInductor is done")
+
+    def _compile(self, given: Tensors, fed_count: int, constant_count: int, injected_count: int) -> fx.GraphModule:
+        """Make the functions of both phases; gives the graph of the first."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what torch tells its own developers
+            joint = _functional_graph(self.plan, given, fed_count, constant_count, self._draws, self.mode)
+            keep_own_kernels(joint.graph, self.plan.device)
+            written = _only_changed(joint, len(self._standing), self._readable)
+            self._written = [self._standing[i] for i in written]
+            self._kept = self._readable + len(written)
+            forward, backward, self._needed = split_joint(joint, self._kept, injected_count, written)
+            self._forward = compile_graph(forward)
+            self._backward = compile_graph(backward) if self.mode.differentiates else None
+        return forward
 
     def forward(self, feeds: Tensors, constants: Tensors) -> Tensors:
         self._saved = None  # the last pass's memory is free for this one
@@ -138,10 +144,13 @@ def compiled_update(updater: Updater, gradients: Sequence[torch.Tensor | None]) 
             updater.optimizer._update(own[0], rest[:count], own[1:], named)
         return moving
 
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # what torch tells its own developers
-        graph = _traced(torch.func.functionalize(functional_update, remove="mutations"), given, updater.device)
-        compiled = compile_graph(_in_place(graph, len(written)))
+    def made() -> Callable[[list[torch.Tensor]], Sequence[Any]]:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # what torch tells its own developers
+            graph = _traced(torch.func.functionalize(functional_update, remove="mutations"), given, updater.device)
+            return compile_graph(_in_place(graph, len(written)))
+
+    compiled = compile_alone(made)
 
     def update(found: Sequence[torch.Tensor | None]) -> None:
         _, grads, _, _ = updater.chosen_for(found)
@@ -265,7 +274,7 @@ def _functional_graph(
 def _traced(function: Callable[..., Any], given: Tensors, device: torch.device) -> fx.GraphModule:
     from torch._inductor import lowering  # noqa: F401 - decompositions refer to it without importing it
     from torch._inductor.decomposition import select_decomp_table
-    from torch.fx.experimental.proxy_tensor import make_fx
 
-    table = decompositions(select_decomp_table(), device)
-    return make_fx(function, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)(*given)
+    from mlc_torch.torch_private_tracer import traced  # with it comes torch's tracer, which takes seconds to load
+
+    return traced(function, given, decompositions(select_decomp_table(), device))

@@ -8,7 +8,7 @@ import torch
 from mlc_torch import torch_private
 from tests.gears.training import GRAPHS, train
 
-ELSEWHERE = ("inductor", "cudnn_lstm")
+ELSEWHERE = ("inductor", "quiet_tracer", "cudnn_lstm")
 """Not asked for on the CPU unless a program does: test_compiled.py and test_lstm_cudnn.py have them."""
 
 
