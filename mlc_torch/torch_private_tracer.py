@@ -45,17 +45,20 @@ class _Tracer(_BASE):
 
 def traced(function: Callable[..., Any], given: Sequence[torch.Tensor], table: Mapping[Any, Any]) -> fx.GraphModule:
     """The operations of ``function``, found without data; those in ``table`` as what that makes of them."""
-    if not (available["quiet_tracer"] and _KNOWN):
-        return proxy_tensor.make_fx(
-            function, decomposition_table=dict(table), tracing_mode="fake", _allow_non_fake_inputs=True
-        )(*given)
-    tracer = _Tracer(
-        decomposition_table=table,
-        tracing_mode="fake",
-        _allow_non_fake_inputs=True,
-        pre_dispatch=False,
-        record_module_stack=False,
-        _allow_fake_constant=False,
-        _error_on_data_dependent_ops=True,
+    if available["quiet_tracer"] and _KNOWN:
+        try:
+            return _Tracer(
+                decomposition_table=table,
+                tracing_mode="fake",
+                _allow_non_fake_inputs=True,
+                pre_dispatch=False,
+                record_module_stack=False,
+                _allow_fake_constant=False,
+                _error_on_data_dependent_ops=True,
+            ).trace(function, *given)
+        except (AttributeError, TypeError):
+            pass  # of a torch whose tracer is made otherwise; what the function itself raises comes again
+    public = proxy_tensor.make_fx(
+        function, decomposition_table=dict(table), tracing_mode="fake", _allow_non_fake_inputs=True
     )
-    return tracer.trace(function, *given)
+    return public(*given)
