@@ -18,10 +18,9 @@ from torch.fx.experimental import proxy_tensor
 from mlc_torch.torch_private import available
 
 _BASE: Any = getattr(proxy_tensor, "_MakefxTracer", object)
-_KNOWN = all(
-    hasattr(proxy_tensor, name)
-    for name in ("_MakefxTracer", "_set_make_fx_tracer", "decompose", "disable_autocast_cache", "wrap_key")
-)
+_USED = ("_MakefxTracer", "_set_make_fx_tracer", "decompose", "disable_autocast_cache", "wrap_key")
+_KNOWN = all(hasattr(proxy_tensor, name) for name in _USED) and hasattr(_BASE, "_convert_args_to_fake")
+"""Whether its tracer is made as that of torch 2.13; that of 2.11 is not."""
 
 
 class _Tracer(_BASE):
@@ -45,20 +44,17 @@ class _Tracer(_BASE):
 
 def traced(function: Callable[..., Any], given: Sequence[torch.Tensor], table: Mapping[Any, Any]) -> fx.GraphModule:
     """The operations of ``function``, found without data; those in ``table`` as what that makes of them."""
-    if available["quiet_tracer"] and _KNOWN:
-        try:
-            return _Tracer(
-                decomposition_table=table,
-                tracing_mode="fake",
-                _allow_non_fake_inputs=True,
-                pre_dispatch=False,
-                record_module_stack=False,
-                _allow_fake_constant=False,
-                _error_on_data_dependent_ops=True,
-            ).trace(function, *given)
-        except (AttributeError, TypeError):
-            pass  # of a torch whose tracer is made otherwise; what the function itself raises comes again
-    public = proxy_tensor.make_fx(
-        function, decomposition_table=dict(table), tracing_mode="fake", _allow_non_fake_inputs=True
+    if not (available["quiet_tracer"] and _KNOWN):
+        return proxy_tensor.make_fx(
+            function, decomposition_table=dict(table), tracing_mode="fake", _allow_non_fake_inputs=True
+        )(*given)
+    tracer = _Tracer(
+        decomposition_table=table,
+        tracing_mode="fake",
+        _allow_non_fake_inputs=True,
+        pre_dispatch=False,
+        record_module_stack=False,
+        _allow_fake_constant=False,
+        _error_on_data_dependent_ops=True,
     )
-    return public(*given)
+    return tracer.trace(function, *given)

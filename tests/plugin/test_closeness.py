@@ -41,7 +41,7 @@ def test_the_message_says_where_and_by_how_much():
     with pytest.raises(AssertionError) as found:
         assert_close(tensor(VALUES), expected, rtol=0, atol=0.1)
     assert str(found.value).splitlines() == [
-        "actual (MLCTensor('y', [3, 4], float32, on cpu)) and expected are not close",
+        "actual (MLCTensor('y', [3, 4], float32)) and expected are not close",
         "  3 of 12 elements differ (25.0%); allowed: 0.1 + 0 * |expected|",
         "  largest absolute difference: 3 at [2, 3]: 11, expected 8",
         "  largest relative difference: 0.375 at [2, 3]: 11, expected 8",
