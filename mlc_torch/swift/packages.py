@@ -21,6 +21,9 @@ from mlc_torch.swift.toolchain import Toolchain, toolchain
 _NO_TESTS_FOUND = 69
 """How a Swift Testing product ends that has no test to run (EX_UNAVAILABLE)."""
 
+_OLDER_THAN_SWIFT_TESTING = 'Invalid option "--testing-library"'
+"""What a product of Swift 5.10 says, which knows XCTest alone."""
+
 
 @dataclass(frozen=True)
 class Package:
@@ -58,8 +61,7 @@ class Package:
         """Build and run the tests; the exit status of the first library that has a failure."""
         tools = toolchain()
         about = self.description(tools)
-        targets = [target for target in about["targets"] if target["type"] == "test"]
-        if not targets:
+        if not any(target["type"] == "test" for target in about["targets"]):
             raise SwiftTrouble(f"{about['name']} has no tests")
         if not libpython():
             raise SwiftTrouble(
@@ -68,10 +70,7 @@ class Package:
         self.build(tests=True)
         product = self.products(tools) / f"{about['name']}PackageTests.xctest"
         ran, status = False, 0
-        libraries: list[_XCTest | _SwiftTesting] = [_XCTest(product)]
-        if self._imports_testing(targets):
-            libraries.append(_SwiftTesting(product))
-        for library in libraries:
+        for library in (_XCTest(product), _SwiftTesting(product)):
             ended = library.run(filters)
             if ended is not None:
                 ran, status = True, status or ended
@@ -82,17 +81,6 @@ class Package:
                 else f"{about['name']} has no tests"
             )
         return status
-
-    def _imports_testing(self, targets: list[dict]) -> bool:
-        """Whether any test is written with Swift Testing."""
-        for target in targets:
-            place = self.folder / (target.get("path") or Path("Tests") / target["name"])
-            for path in place.rglob("*.swift"):
-                if re.search(
-                    r"^\s*(@testable\s+)?import\s+Testing\b", path.read_text("utf-8", "replace"), re.MULTILINE
-                ):
-                    return True
-        return False
 
 
 def _answer(command: list[str | Path], cwd: Path) -> str:
@@ -127,8 +115,16 @@ class _SwiftTesting:
     product: Path
 
     def run(self, filters: Sequence[str]) -> int | None:
-        given = [word for f in filters for word in ("--filter", f)]
-        status = _run([self.product, "--testing-library", "swift-testing", *given])
+        """As :meth:`_XCTest.run`. The product is asked whether it has such tests: an import of Testing has many spellings."""
+        command = [self.product, "--testing-library", "swift-testing"]
+        with none_left_behind():
+            listed = subprocess.run([*command, "--list-tests"], env=environment(), capture_output=True, text=True)
+        if listed.returncode == _NO_TESTS_FOUND or _OLDER_THAN_SWIFT_TESTING in listed.stderr:
+            return None
+        if listed.returncode:
+            sys.stderr.write(listed.stdout + listed.stderr)
+            return become(listed.returncode)
+        status = _run([*command, *(word for f in filters for word in ("--filter", f))])
         return None if status == _NO_TESTS_FOUND else status
 
 

@@ -64,6 +64,17 @@ with subprocess.Popen(["sleep", "600"], process_group=0):
 """
 
 
+BOTH_LIBRARIES = """#!/bin/sh
+# A product with one test of XCTest, and Swift Testing's answer as the file "newer" tells.
+case "$*" in
+    --list-tests) echo Bare.Tests/testOne ;;
+    --testing-library*--list-tests) . ./newer ;;
+    --testing-library*) echo "ran newer"; exit 1 ;;
+    *) echo "ran older" ;;
+esac
+"""
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch) -> Path:
     """A machine with the stand-ins on its PATH and an empty cache."""
@@ -160,6 +171,26 @@ def test_ctrl_c_ends_the_command_and_all_that_it_started(home, while_, group):
     assert status == -signal.SIGINT and "Traceback" not in errors
     assert [line for leader in sessions for line in left_of(leader)] == []
     assert list((home / "cache" / "swift").glob("programs/*")) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "said"),
+    [
+        ("echo 'Bare.one()'", 1, "ran older\nran newer\n"),
+        ("exit 69", 0, "ran older\n"),
+        ("""echo usage; echo 'Error: Invalid option "--testing-library"' >&2; exit 1""", 0, "ran older\n"),
+        ("echo cannot be loaded; exit 3", 3, "ran older\n"),
+    ],
+    ids=["has some", "has none", "Swift 5.10", "fails"],
+)
+def test_the_product_is_asked_for_tests_of_swift_testing(home, answer, status, said):
+    made(home, "Package.swift", "endless")
+    (home / "newer").write_text(answer)
+    (home / "BarePackageTests.xctest").write_text(BOTH_LIBRARIES)
+    (home / "BarePackageTests.xctest").chmod(0o755)
+    done = swift("test", home, cwd=home)
+    assert done.returncode == status and done.stdout == said
+    assert ("cannot be loaded" in done.stderr) == (status == 3) and "usage" not in done.stderr
 
 
 def compiled_anew(home: Path, *words: str, files: list[Path]) -> int:
