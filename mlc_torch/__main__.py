@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(module, "TAKES_MORE", False) and words[:1] == [name]:
             at = words.index("--") if "--" in words else len(words)
             words, more = words[:at], words[at + 1 :]
-    given = parser.parse_args(words)
+    given, unknown = parser.parse_known_args(words)
+    if unknown:
+        hint = f"; {given.more_is} stand after --" if getattr(given, "more_is", "") else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     given.more = more
     return int(given.run(given))
 

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_.add_argument(
         "--in-python", action="store_true", help="as a library within this Python, which needs no libpython"
     )
-    run_.set_defaults(verb=_run)
+    run_.set_defaults(verb=_run, more_is="arguments for the program")
 
     build = verbs.add_parser("build", help="build a SwiftPM package; arguments after -- go to swift build")
     test = verbs.add_parser("test", help="build the tests of a SwiftPM package and run them")
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for verb, action in ((build, _build), (test, _test)):
         verb.add_argument("folder", nargs="?", default=".", metavar="DIR", help="where Package.swift is")
         verb.add_argument("-c", "--configuration", choices=["debug", "release"], default="debug")
-        verb.set_defaults(verb=action)
+        verb.set_defaults(verb=action, more_is="arguments for swift build")
 
     package = verbs.add_parser("package", help="write the module as a SwiftPM package to depend on by path")
     package.add_argument("folder", metavar="DIR")

@@ -115,6 +115,10 @@ def program(
     if first.name == "Contents.swift" and len(paths) == 1:
         paths, resources = _page(first)
     for path in paths:
+        if path.suffix != ".swift":
+            raise SwiftTrouble(
+                f"{path} is no Swift file, whose name ends in .swift; arguments for the program stand after --", 2
+            )
         if not path.is_file():
             raise SwiftTrouble(f"there is no file {path}", 2)
     if len({path.name for path in paths}) < len(paths):

@@ -362,11 +362,14 @@ def test_of_several_pages_one_is_chosen(home):
 
 
 def test_files_that_do_not_make_a_program(home):
-    a, b, again, _ = made(home, "a.swift", "b.swift", "x/a.swift", "Package.swift")
+    a, b, again, data, _ = made(home, "a.swift", "b.swift", "x/a.swift", "data.csv", "Package.swift")
     for files, why in (
         ([a, b], "one is main.swift"),
         ([a, again], "two files have the same name"),
         ([str(home / "no.swift")], "there is no file"),
+        ([a, data], r"data\.csv is no Swift file, .*arguments for the program stand after --"),
+        ([a, "5"], r"5 is no Swift file, .*arguments for the program stand after --"),
+        ([a, str(home / "x")], r"x is no Swift file, .*arguments for the program stand after --"),
         ([str(home)], "is a package: `mlc-torch swift build"),
         ([str(home / "x")], "no playground and no Swift file"),
     ):
@@ -469,6 +472,21 @@ def test_where_the_cache_is(monkeypatch, tmp_path, variable):
 def test_libpython_is_this_pythons():
     found = libpython()
     assert not found or f"libpython{sys.version_info[0]}.{sys.version_info[1]}" in found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "a.swift", "--epochs", "5"], "--epochs 5; arguments for the program stand after --"),
+        (["test", ".", "--parallel"], "--parallel; arguments for swift build stand after --"),
+        (["doctor", "--all"], "--all"),
+    ],
+)
+def test_arguments_for_another_stand_after_dashes(capsys, words, said):
+    with pytest.raises(SystemExit) as ended:
+        main(["swift", *words])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"mlc-torch: error: unrecognized arguments: {said}"
 
 
 def test_a_command_is_needed(capsys):
