@@ -27,7 +27,7 @@ HeightWidth = namedtuple("HeightWidth", "height width")
 YX = namedtuple("YX", "y x")
 _TUPLES: dict[tuple[str, ...], Any] = {("height", "width"): HeightWidth, ("y", "x"): YX}
 
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+_INT_MIN, _INT_MAX, _UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 def to_int(value: Any) -> int:
@@ -82,7 +82,10 @@ def to_number(value: Any) -> int | float | bool:
     if _is_bool(value):
         return bool(value)
     if isinstance(value, Integral):
-        return to_int(value)
+        number = operator.index(value)
+        if not _INT_MIN <= number <= _UINT_MAX:
+            raise TypeError("NSNumber (a whole number of 64 bits, with or without a sign)")
+        return number
     if isinstance(value, Real):
         return to_float(value)
     raise TypeError("NSNumber (a number or a bool)")

@@ -514,7 +514,7 @@ def filled(descriptor: MLCTensorDescriptor, number: float) -> torch.Tensor:
     values = allocate(descriptor)
     if values.is_floating_point():
         return values.copy_(
-            torch.tensor(number, dtype=torch.float64, device="cpu")
+            torch.tensor(float(number), dtype=torch.float64, device="cpu")
         )  # too large becomes infinity, as in C
     if values.dtype == torch.bool:
         return values.fill_(bool(number))

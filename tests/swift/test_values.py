@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from mlc_torch import MLCDataType, MLCTensor, MLCTensorData, last_refusal
+from mlc_torch import MLCDataType, MLCPlatform, MLCTensor, MLCTensorData, last_refusal
+from mlc_torch.testing import seeded
 from tests.swift.toolbox import HERE, complaints, run, written
 
 
@@ -77,6 +78,25 @@ def test_large_numbers_without_a_sign(tmp_path):
 
 
 @pytest.mark.swift
+def test_a_seed_without_a_sign(tmp_path):
+    written(
+        tmp_path,
+        a="""import MLCompute
+for seed in [UInt64.max, UInt64(1) << 63, 7] {
+    MLCPlatform.setRNGSeedTo(NSNumber(value: seed))
+    print(MLCPlatform.getRNGseed()!)
+}
+MLCPlatform.setRNGSeedTo(-5)
+print(MLCPlatform.getRNGseed()!)
+_ = MLCTensor(shape: [1], fillWithData: NSNumber(value: UInt64.max), dataType: .int32)
+""",
+    )
+    done = run(tmp_path / "a.swift")
+    assert done.stdout == "18446744073709551615\n9223372036854775808\n7\n-5\n", done.stderr
+    assert "18446744073709551615 does not fit into int32" in done.stderr
+
+
+@pytest.mark.swift
 def test_nothing_is_copied_into_no_memory(tmp_path):
     written(
         tmp_path,
@@ -91,6 +111,23 @@ print(tensor.copyDataFromDeviceMemory(toBytes: &nothing, length: 0, synchronizeW
 
 
 # The same in Python, without a compiler
+
+
+@pytest.mark.parametrize("seed", [2**64 - 1, 2**63, -(2**63)])
+def test_a_number_has_64_bits_with_or_without_a_sign(seed):
+    with seeded(1):  # what follows leaves the platform as it was
+        MLCPlatform.setRNGSeedTo(seed)
+        assert MLCPlatform.getRNGseed() == seed
+    tensor = MLCTensor(shape=[1], fillWithData=seed, dataType=MLCDataType.float32)
+    assert np.frombuffer(tensor.data, np.float32) == np.float32(seed)
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1])
+def test_no_number_has_more_bits(number):
+    with pytest.raises(TypeError, match=rf"expects NSNumber \(a whole number of 64 bits, .*got {number}"):
+        MLCPlatform.setRNGSeedTo(number)
+    with pytest.raises(TypeError, match=rf"expects NSNumber \(a whole number of 64 bits, .*got {number}"):
+        MLCTensor(shape=[1], fillWithData=number, dataType=MLCDataType.float32)
 
 
 def test_an_empty_buffer_takes_nothing_and_is_too_small_for_more():

@@ -38,6 +38,8 @@ struct CPython: @unchecked Sendable {
 
     let longFrom: @convention(c) (Int) -> PyPtr
     let longAs: @convention(c) (PyPtr) -> Int
+    let unsignedFrom: @convention(c) (UInt64) -> PyPtr
+    let unsignedAs: @convention(c) (PyPtr) -> UInt64
     let floatFrom: @convention(c) (Double) -> PyPtr
     let floatAs: @convention(c) (PyPtr) -> Double
     let isTrue: @convention(c) (PyPtr) -> Int32
@@ -100,6 +102,8 @@ struct CPython: @unchecked Sendable {
         type = find("PyObject_Type")
         longFrom = find("PyLong_FromSsize_t")
         longAs = find("PyLong_AsSsize_t")
+        unsignedFrom = find("PyLong_FromUnsignedLongLong")
+        unsignedAs = find("PyLong_AsUnsignedLongLong")
         floatFrom = find("PyFloat_FromDouble")
         floatAs = find("PyFloat_AsDouble")
         isTrue = find("PyObject_IsTrue")

@@ -130,12 +130,20 @@ func number(_ value: NSNumber) -> PyPtr {
     switch UInt8(bitPattern: value.objCType.pointee) {
     case UInt8(ascii: "f"), UInt8(ascii: "d"): return value.doubleValue.toPython()
     case UInt8(ascii: "B"): return value.boolValue.toPython()
-    case UInt8(ascii: "Q") where value.uint64Value > UInt64(Int.max): return value.doubleValue.toPython()       // no Int holds it
+    case UInt8(ascii: "Q") where value.uint64Value > UInt64(Int.max): return py.unsignedFrom(value.uint64Value)       // no Int holds it
     default: return value.intValue.toPython()
     }
 }
 
-func numberOrNil(_ p: PyPtr) -> NSNumber? { p == py.none ? nil : NSNumber(value: Int.fromPython(p)) }
+func numberOrNil(_ p: PyPtr) -> NSNumber? {
+    if p == py.none { return nil }
+    let value = py.longAs(p)
+    if value != -1 || py.errorOccurred() == nil { return NSNumber(value: value) }
+    py.errorClear()
+    let large = py.unsignedAs(p)        // a seed may be a UInt64 that no Int holds
+    if py.errorOccurred() != nil { failed("NSNumber") }
+    return NSNumber(value: large)
+}
 
 func pair(_ first: Int, _ second: Int) -> PyPtr {
     let tuple = py.tupleNew(2)
