@@ -23,6 +23,9 @@ from mlc_torch.swift.saying import SwiftTrouble
 from mlc_torch.swift.source_text import code, imports, is_marked_main
 from mlc_torch.swift.toolchain import Toolchain, toolchain
 
+_PLACE = Path("Contents", "Linux")
+"""Where the executable of an application lies."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -70,27 +73,31 @@ class Program:
         return cache.kept("programs", name, lambda folder: self._compile(tools, folder))
 
     def _compile(self, tools: Toolchain, folder: Path) -> None:
+        """As an application is laid out: ``Bundle.main`` finds whatever the resources are called, and nothing of ours."""
         modules = build_modules(tools, self.neighbours)
-        inputs = [self._page_as_main(path, folder) if path.name == "Contents.swift" else path for path in self.files]
+        place, contents = folder / _PLACE, folder / "Contents"
+        place.mkdir(parents=True)
+        (contents / "Resources").symlink_to(self.resources)
+        inputs = [self._page_as_main(path, contents) if path.name == "Contents.swift" else path for path in self.files]
         name = self.module_name(tools, modules, folder)
         flags = ["-O" if self.optimized else "-Onone", "-module-name", name, *modules.compiler_flags()]
         if len(self.files) == 1 and is_marked_main(code(self.files[0])):
             flags.append("-parse-as-library")
         if not self.as_library:
             compile_swift(
-                [tools.swiftc, *flags, *self.flags, *modules.linker_flags(), "-o", folder / self.name, *inputs]
+                [tools.swiftc, *flags, *self.flags, *modules.linker_flags(), "-o", place / self.name, *inputs]
             )
             return
         # A library with top-level code cannot be linked in one step.
-        compile_swift([tools.swiftc, *flags, *self.flags, "-wmo", "-c", "-o", folder / "program.o", *inputs])
+        compile_swift([tools.swiftc, *flags, *self.flags, "-wmo", "-c", "-o", contents / "program.o", *inputs])
         compile_swift(
             [
                 tools.swiftc,
                 "-emit-library",
                 *modules.linker_flags(),
                 "-o",
-                folder / f"{self.name}.so",
-                folder / "program.o",
+                place / f"{self.name}.so",
+                contents / "program.o",
             ]
         )
 
@@ -172,13 +179,15 @@ def run(wanted: Program, arguments: list[str]) -> NoReturn:
     """Compile if that was not done yet, and become the program: status, signals, input and folder are its own."""
     tools = toolchain()
     folder = wanted.compiled(tools)
-    _lay_out(wanted.resources, folder, wanted.name)
+    place = folder / _PLACE
+    _lay_out(wanted.resources, folder, {"Contents"})
+    _lay_out(wanted.resources, place, {wanted.name, f"{wanted.name}.so"})
     sys.stdout.flush()
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores these, and a program would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     if wanted.as_library:
-        _run_inside(folder / f"{wanted.name}.so", arguments)
-    os.execve(folder / wanted.name, [wanted.name, *arguments], environment())
+        _run_inside(place / f"{wanted.name}.so", arguments)
+    os.execve(place / wanted.name, [wanted.name, *arguments], environment())
 
 
 def environment() -> dict[str, str]:
@@ -191,9 +200,8 @@ def environment() -> dict[str, str]:
     }
 
 
-def _lay_out(resources: Path, folder: Path, program: str) -> None:
-    """Beside the program, links to what lies beside its source: there ``Bundle.main`` looks."""
-    own = {program, f"{program}.so", "program.o", "main.swift"}
+def _lay_out(resources: Path, folder: Path, own: set[str]) -> None:
+    """Links to what lies beside the source, for programs that open files in the folder of the bundle or of the executable."""
     wanted = {entry.name for entry in resources.iterdir()} - own
     there = {entry.name for entry in folder.iterdir() if entry.is_symlink()}
     for name in there - wanted:

@@ -253,6 +253,34 @@ def test_what_lies_beside_the_file_is_found(tmp_path):
     assert run(tmp_path / "main.swift", tmp_path / "other.swift", cwd=Path("/")).stdout == "found 6\n"
 
 
+def test_it_is_found_whatever_it_is_called(tmp_path):
+    names = [
+        "mnist/a.csv",
+        "Contents/a.csv",
+        "Support Files/a.csv",
+        "Resources/a.csv",
+        "mnist.so",
+        "main.swift",
+        "program.o",
+    ]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"this is {name}")
+    looked = "".join(f'show(Bundle.main.path(forResource: "{name}", ofType: nil))\n' for name in names)
+    written(
+        tmp_path,
+        mnist="import MLCompute\nfunc show(_ path: String?) {\n"
+        f"    print(try! String(contentsOfFile: path!, encoding: .utf8))\n}}\n{looked}"
+        'let folder = Bundle.main.url(forResource: "mnist", withExtension: nil)!\n'
+        "print(try! FileManager.default.contentsOfDirectory(atPath: folder.path))\n"
+        'show(Bundle.main.bundlePath + "/mnist.so")\n'
+        'show(Bundle.main.executableURL!.deletingLastPathComponent().path + "/program.o")\n',
+    )
+    done = run(tmp_path / "mnist.swift", cwd=Path("/"))
+    said = [*(f"this is {name}" for name in names), '["a.csv"]', "this is mnist.so", "this is program.o"]
+    assert done.stdout.splitlines() == said, done.stderr
+
+
 def test_a_type_marked_main(tmp_path):
     written(
         tmp_path,
