@@ -116,7 +116,7 @@ class _SwiftTesting:
 
     def run(self, filters: Sequence[str]) -> int | None:
         """As :meth:`_XCTest.run`. The product is asked whether it has such tests: an import of Testing has many spellings."""
-        command = [self.product, "--testing-library", "swift-testing"]
+        command: list[str | Path] = [self.product, "--testing-library", "swift-testing"]
         with none_left_behind():
             listed = subprocess.run([*command, "--list-tests"], env=environment(), capture_output=True, text=True)
         if listed.returncode == _NO_TESTS_FOUND or _OLDER_THAN_SWIFT_TESTING in listed.stderr:
