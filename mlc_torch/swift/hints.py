@@ -55,6 +55,16 @@ _SWIFTUI = {
     "WindowGroup",
     "PreviewProvider",
 }
+_FUNCTIONS = {
+    r"vDSP\w*|vForce|vImage\w*|cblas_\w+|vv(exp|log|pow|sqrt|sin|cos|tanh)f?": f"Accelerate's; {_MODULES['Accelerate']}",
+    r"os_(log|signpost)|OSLog": f"of Apple's os; {_MODULES['os']}",
+    r"os_unfair_lock\w*": "of Apple's os; Foundation's NSLock is here",
+    r"mach_(absolute_time|timebase_info\w*)": "Darwin's; DispatchTime.now().uptimeNanoseconds gives a time in nanoseconds",
+    r"arc4random(_uniform)?": "Darwin's; Swift's own Int.random(in: 0..<n) needs no import",
+    r"objc_\w+": "of the Objective-C runtime, which is not on Linux; keep what belongs to an object in a "
+    "property of a subclass, or in a dictionary by ObjectIdentifier",
+}
+"""Apple's C functions: whose they are, and what to write instead."""
 
 
 def hints(words: str) -> list[str]:
@@ -67,6 +77,13 @@ def hints(words: str) -> list[str]:
     ):
         if hint := _type(name[0] or name[1]):
             found[hint] = None
+    if re.search(
+        r"error: (Objective-C interoperability is disabled|'#selector' can only be used with the Objective-C)", words
+    ):
+        found[
+            "@objc and #selector need the Objective-C runtime, which is not on Linux; pass a closure, or leave the part out "
+            "with #if canImport(ObjectiveC)"
+        ] = None
     if re.search(r"value of type '[^']*MTLDevice[^']*' has no member", words):
         found[_bare("Metal")] = None
     return list(found)
@@ -93,6 +110,9 @@ def _type(name: str) -> str | None:
         return f"{name} is SwiftUI's; there are no views on Linux: leave the part out with #if os(macOS), which is false here"
     if name.startswith("MTL"):
         return _bare("Metal")
+    for pattern, way in _FUNCTIONS.items():
+        if re.fullmatch(pattern, name):
+            return f"{name} is {way}"
     if of := _TYPE.fullmatch(name):
         module = _OF[of[1]]
         return f"{name} is of Apple's {module}, which is not on Linux; leave the part out with #if canImport({module})"

@@ -258,6 +258,16 @@ def test_a_compiler_error_is_followed_by_one_line_of_ours(home):
         ),
         ("error: cannot find type 'NSImage' in scope", "NSImage is of Apple's AppKit"),
         ("error: cannot find type 'View' in scope", "#if os(macOS), which is false here"),
+        ("error: cannot find 'vDSP_sve' in scope", "vDSP_sve is Accelerate's; write its vDSP"),
+        ("error: cannot find 'cblas_sgemm' in scope", "cblas_sgemm is Accelerate's; write its vDSP"),
+        ("error: cannot find 'os_log' in scope", "os_log is of Apple's os; print, or the package swift-log"),
+        ("error: cannot find 'mach_absolute_time' in scope", "Darwin's; DispatchTime.now()"),
+        ("error: cannot find 'objc_getAssociatedObject' in scope", "of the Objective-C runtime, which is not on Linux"),
+        ("error: Objective-C interoperability is disabled", "@objc and #selector need the Objective-C runtime"),
+        (
+            "error: '#selector' can only be used with the Objective-C runtime",
+            "@objc and #selector need the Objective-C",
+        ),
         ("error: value of type 'any MTLDevice' has no member 'makeCommandQueue'", "the Metal here is bare"),
     ],
 )
@@ -267,6 +277,7 @@ def test_hints(words, said):
 
 
 def test_errors_of_the_programs_own_get_no_hint():
+    assert hints("error: cannot find 'class_weights' in scope\nerror: cannot find 'vValues' in scope") == []
     assert hints("error: cannot find 'foo' in scope\nerror: value of type 'Int' has no member 'bar'\n") == []
 
 
