@@ -143,7 +143,7 @@ def interrupt(words: list[str | Path], **more: str) -> tuple[int, str]:
 
 
 def binary(name: str) -> Path:
-    found = sorted(cache.folder().glob(f"programs/*/{name}"), key=lambda path: path.lstat().st_mtime)
+    found = sorted(cache.folder().glob(f"programs/*/Contents/Linux/{name}"), key=lambda path: path.lstat().st_mtime)
     return found[-1]
 
 
