@@ -266,7 +266,9 @@ def run(case: Case, rank: int, world: int) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what it starts in the background
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell has it ignored by what it starts in the background
     started = {}
     for case, world in CASES.items():
         for rank in range(world):
