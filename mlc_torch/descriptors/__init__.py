@@ -9,7 +9,6 @@ from mlc_torch.descriptors.lstm import MLCLSTMDescriptor
 from mlc_torch.descriptors.matmul import MLCMatMulDescriptor
 from mlc_torch.descriptors.optimizer import MLCOptimizerDescriptor
 from mlc_torch.descriptors.pooling import MLCPoolingDescriptor
-from mlc_torch.descriptors.yolo import MLCYOLOLossDescriptor
 
 __all__ = [
     "MLCActivationDescriptor",
@@ -21,5 +20,4 @@ __all__ = [
     "MLCMultiheadAttentionDescriptor",
     "MLCOptimizerDescriptor",
     "MLCPoolingDescriptor",
-    "MLCYOLOLossDescriptor",
 ]

@@ -29,6 +29,7 @@ from mlc_torch.layers.shape import MLCReshapeLayer, MLCSliceLayer, MLCTransposeL
 from mlc_torch.layers.softmax import MLCSoftmaxLayer
 from mlc_torch.layers.upsample import MLCUpsampleLayer
 from mlc_torch.layers.yolo import MLCYOLOLossLayer
+from mlc_torch.layers.yolo_descriptor import MLCYOLOLossDescriptor
 
 __all__ = [
     "MLCActivationLayer",
@@ -61,5 +62,6 @@ __all__ = [
     "MLCSplitLayer",
     "MLCTransposeLayer",
     "MLCUpsampleLayer",
+    "MLCYOLOLossDescriptor",
     "MLCYOLOLossLayer",
 ]

@@ -15,12 +15,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mlc_torch.descriptors import MLCLossDescriptor, MLCYOLOLossDescriptor
-from mlc_torch.descriptors.yolo import ANCHOR_BOX
+from mlc_torch.descriptors import MLCLossDescriptor
 from mlc_torch.enums import MLCLossType, MLCReductionType
 from mlc_torch.layers.base import FLOATS, described, exactly, image, of_type
 from mlc_torch.layers.loss import MLCLossLayer
 from mlc_torch.layers.sharing import Samples, along_first, current_share
+from mlc_torch.layers.yolo_descriptor import ANCHOR_BOX, MLCYOLOLossDescriptor
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorData

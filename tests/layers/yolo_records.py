@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from mlc_torch.descriptors import MLCYOLOLossDescriptor
+from mlc_torch.layers import MLCYOLOLossDescriptor
 from mlc_torch.layers.yolo import MLCYOLOLossLayer, YOLOLoss
 from tests.layers.records import Record, Refusal, values
 

@@ -1,15 +1,15 @@
-"""The anchors and scales of the YOLO loss. The only descriptor whose fields can be set."""
+"""The anchors and scales of the YOLO loss. The only descriptor whose fields can be set; it reads its boxes as tensors read memory."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import torch
 
 from mlc_torch.descriptors.base import Descriptor, positive
 from mlc_torch.refusals import refuse
-from mlc_torch.spelling import CLASSES, declare, prop
+from mlc_torch.spelling import declare, prop
+from mlc_torch.tensor import MLCTensorData
 
 ANCHOR_BOX = struct.Struct("<2f")
 """Width and height of one anchor in ``anchorBoxes``."""
@@ -40,7 +40,7 @@ class MLCYOLOLossDescriptor(Descriptor):
         """The scales and limits start with the framework's defaults and may be set afterwards."""
         wanted = ANCHOR_BOX.size * positive("anchorBoxCount", anchorBoxCount)
         shape = (anchorBoxCount, 2)
-        data: Any = CLASSES["MLCTensorData"]._coerce(anchorBoxes)  # type: ignore[attr-defined]  # by name: it stands above
+        data = MLCTensorData._coerce(anchorBoxes)
         data._must_fit(torch.float32, shape, f"anchorBoxes, read as a tensor of shape {list(shape)},")
         if data._length < wanted:
             refuse(f"anchorBoxes needs {wanted} bytes (two float32 a box), got {data._length}")
