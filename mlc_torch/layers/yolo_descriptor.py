@@ -1,4 +1,4 @@
-"""The anchors and scales of the YOLO loss. The only descriptor whose fields can be set; it reads its boxes as tensors read memory."""
+"""The anchors and scales of the YOLO loss: the only descriptor whose fields can be set, and which reads memory as tensors do."""
 
 from __future__ import annotations
 

@@ -149,12 +149,16 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         kept, session = self._declared.kept, self._runs.last or self._runs.active
         new = [c for c in cells if id(c) not in kept]
         if fills and session is not None and session.values:
-            with undisturbed(self._device.torch_device):  # refused before anything is noted
+            with self._in_peace():  # refused before anything is noted
                 # One that is kept and has no value was asked for since that run, of the graph that records the layers.
                 self._fill([c for c in cells if c in new or c.value is None], session)
         kept |= {id(c): c for c in new}
         if new:
             self._runs.forget()
+
+    def _in_peace(self) -> AbstractContextManager[Any]:
+        """What is asked for late is computed as in a run, whatever surrounds the caller."""
+        return undisturbed(torch.device("cpu") if self._device is None else self._device.torch_device)
 
     def _fill(self, cells: list[TensorState], session: Session) -> None:
         known = {id(c) for c in session.readable}

@@ -14,7 +14,6 @@ from mlc_torch.device import queueing
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
-from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.layers.sharing import UNKNOWN, Axis
 from mlc_torch.nodes.feeding import refuse_unknown
@@ -78,7 +77,7 @@ class GradientGraph(ExecutableGraph):
     def _gradient_of_input(self, input):
         """The gradient of an input, which needs the compile option ``computeAllGradients``, or of a tensor that
         ``setTrainingTensorParameters`` named."""
-        with undisturbed(self._device.torch_device if self._device is not None else _HOST):
+        with self._in_peace():
             return self._gradient_at(input)
 
     def _gradient_at(self, input: MLCTensor) -> MLCTensor:
@@ -108,7 +107,7 @@ class GradientGraph(ExecutableGraph):
 
         A tensor that is asked for before there is a gradient gets that of the next gradient phase.
         """
-        with undisturbed(self._device.torch_device if self._device is not None else _HOST):
+        with self._in_peace():
             return self._handed_out([c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)])
 
     def _handed_out(self, cells: list[TensorState]) -> list[MLCTensor]:
@@ -290,9 +289,6 @@ class GradientGraph(ExecutableGraph):
         if entry in self._steering.hooks:
             self._steering.hooks.remove(entry)
             self._changed()
-
-
-_HOST = torch.device("cpu")
 
 
 def _cut(gradient: torch.Tensor, axis: Axis, batch: int) -> torch.Tensor:

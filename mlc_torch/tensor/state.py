@@ -150,7 +150,6 @@ class TensorState:
         """The host memory as a torch tensor over the same bytes."""
         return None if self.host is None else self.host._view(self.dtype, self.shape)
 
-    @really
     def current(self) -> torch.Tensor | None:
         """The value where it lies: on the device, else in host memory; ``None`` for a tensor without data."""
         return self.value if self.value is not None else self.host_view()

@@ -49,12 +49,18 @@ class Rectifier:
         np.testing.assert_array_equal(self.outs["y"][: len(given)], np.maximum(given, 0))
 
 
-@pytest.mark.parametrize("width", [6, 5000])
-@pytest.mark.parametrize("bound", [False, True])
-def test_each_inference_gives_what_it_was_given(torch_device, width, bound):
+def rectifier(torch_device, width: int, bound: bool) -> Rectifier:
+    """``bound``: to other data than what calls are given."""
     net = Rectifier(on(torch_device), width)
     if bound:
         net.bind(np.full(net.shape, 7, np.float32))
+    return net
+
+
+@pytest.mark.parametrize("width", [6, 5000])
+@pytest.mark.parametrize("bound", [False, True])
+def test_each_inference_gives_what_it_was_given(torch_device, width, bound):
+    net = rectifier(torch_device, width, bound)
     for seed in range(6):
         given = values(*net.shape, seed=seed)
         assert net.graph.execute(
@@ -77,9 +83,7 @@ def test_the_buffer_of_the_input_alone(torch_device):
 @pytest.mark.parametrize("width", [6, 5000])
 @pytest.mark.parametrize("bound", [False, True])
 def test_short_batches(torch_device, width, bound):
-    net = Rectifier(on(torch_device), width)
-    if bound:
-        net.bind(np.full(net.shape, 7, np.float32))
+    net = rectifier(torch_device, width, bound)
     for seed, count in enumerate((4, 2, 2, 2, 3, 4, 1)):
         given = values(count, width, seed=seed)
         before = net.outs["x"].copy()
