@@ -24,7 +24,7 @@ _LITTLE = 128 << 10
 _MUCH = 256 << 10
 """Bytes of a part that torch's threads compare, where it has several. (x86, microseconds for eight parts, by one thread and by
 two, four and eight: 256 KiB each 190 and 210, 109, 118; 1 MiB 740 and 630, 350, 330; 64 KiB 20 and 100, 79, 97.)"""
-_FEW = 4
+_FEW = 2
 """Threads that compare words instead, from twice as much on: torch gives a thread 32,768 elements or more. (x86, microseconds for
 four parts of 256 KiB and four of 1 MiB, then for eight of 1 MiB, by one thread, by bytes and by words: two threads 435, 538 and
 354, then 723, 1244 and 647; eight 404, 256 and 329, then 699, 392 and 410.)"""
