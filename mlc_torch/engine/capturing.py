@@ -17,7 +17,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.staging import Block
 from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.going_back import undone
-from mlc_torch.torch_private import copy_all
+from mlc_torch.torch_private.lists import copy_all
 
 if TYPE_CHECKING:
     from mlc_torch.engine.compiled import Compiled

@@ -28,7 +28,8 @@ from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.updater import Update, Updater
 from mlc_torch.engine.views import is_view
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
-from mlc_torch.torch_private import compile_alone, compile_graph, written_out
+from mlc_torch.torch_private.compiling import compile_alone, compile_graph
+from mlc_torch.torch_private.modes import written_out
 
 _PRODUCTS = {torch.ops.aten.addmm.default, torch.ops.aten.mm.default, torch.ops.aten.convolution.default}
 
@@ -275,6 +276,6 @@ def _traced(function: Callable[..., Any], given: Tensors, device: torch.device) 
     from torch._inductor import lowering  # noqa: F401 - decompositions refer to it without importing it
     from torch._inductor.decomposition import select_decomp_table
 
-    from mlc_torch.torch_private_tracer import traced  # with it comes torch's tracer, which takes seconds to load
+    from mlc_torch.torch_private.tracer import traced  # with it comes torch's tracer, which takes seconds to load
 
     return traced(function, given, decompositions(select_decomp_table(), device))

@@ -13,7 +13,7 @@ from torch import fx
 from mlc_torch.engine.standing import is_made_once
 from mlc_torch.engine.views import is_view
 from mlc_torch.operations import functions
-from mlc_torch.torch_private import past_autograd
+from mlc_torch.torch_private.autograd import past_autograd
 
 Function = Callable[..., Any]
 Send = tuple[Function, Sequence[Sequence[Any]]]

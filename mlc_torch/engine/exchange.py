@@ -19,7 +19,7 @@ from mlc_torch.engine.exchange_table import CALLS, CODE, DATA, FIELDS, FINE, REF
 from mlc_torch.engine.plan import Plan
 from mlc_torch.layers.sharing import PART, Axis, Share
 from mlc_torch.ranks import Ranks, Sums, begin_sums, recorded, refuse_all, sums_taken
-from mlc_torch.torch_private import copy_all
+from mlc_torch.torch_private.lists import copy_all
 
 Values = Sequence[torch.Tensor | None]
 Part = tuple[torch.Tensor, float | torch.Tensor]

@@ -13,7 +13,7 @@ from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan, module_hooks
 from mlc_torch.engine.planned import Planned, Written
 from mlc_torch.engine.updater import Updater
-from mlc_torch.torch_private import hooks_on_every_module
+from mlc_torch.torch_private.hooks import hooks_on_every_module
 
 
 class Geared:

@@ -12,7 +12,7 @@ from torch import fx
 
 from mlc_torch.engine.gelu import gelu_as_it_lies, gelu_gradient_by_slope, gelu_in_pieces, gelu_with_slope
 from mlc_torch.engine.replacements import Replacement
-from mlc_torch.torch_private import GRAIN
+from mlc_torch.torch_private.memory import GRAIN
 
 aten = torch.ops.aten
 

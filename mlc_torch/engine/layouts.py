@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from mlc_torch.engine.following import Next
 from mlc_torch.engine.processor import has_vector_code
 from mlc_torch.layers.convolution import SameConv2d
-from mlc_torch.torch_private_lstm import called_in_place, own_weights_again, recurrent_parts
+from mlc_torch.torch_private.lstm import called_in_place, own_weights_again, recurrent_parts
 
 
 class Layout(Enum):

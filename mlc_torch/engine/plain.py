@@ -17,8 +17,8 @@ from mlc_torch.printable import printable
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import upload
-from mlc_torch.torch_private import backward, wake_autograd
-from mlc_torch.torch_private_lstm import called_in_place
+from mlc_torch.torch_private.autograd import backward, wake_autograd
+from mlc_torch.torch_private.lstm import called_in_place
 
 MARK = "mlc::"
 """Before a layer's label in the names that a profile shows."""

@@ -14,8 +14,8 @@ from torch import nn
 from mlc_torch.layers.noise import Noise
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
-from mlc_torch.torch_private import hooks_on_every_module
-from mlc_torch.torch_private_lstm import recurrent_parts
+from mlc_torch.torch_private.hooks import hooks_on_every_module
+from mlc_torch.torch_private.lstm import recurrent_parts
 
 Hook = Callable[[torch.Tensor], torch.Tensor | None]
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.depthwise import depthwise_gradients
-from mlc_torch.torch_private import GRAIN, own_conv_backward, own_conv_forward
+from mlc_torch.torch_private.convolution import own_conv_backward, own_conv_forward
+from mlc_torch.torch_private.memory import GRAIN
 
 Replacement = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function, and what it is called with."""

@@ -12,7 +12,7 @@ from mlc_torch.engine.gear import Gear, Tensors
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.shared_plan import Sharing
 from mlc_torch.layers.sharing import PART, Share
-from mlc_torch.torch_private import copy_all
+from mlc_torch.torch_private.lists import copy_all
 
 _LOOKED_AT = 64
 """Elements of each tensor that are compared with those of other ranks, at most."""

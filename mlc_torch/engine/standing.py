@@ -17,7 +17,7 @@ from torch import fx
 
 from mlc_torch.engine.replacements import Replacement
 from mlc_torch.engine.views import is_view, lies_in_order, may_write
-from mlc_torch.torch_private_lstm import library_lstm, packed_for_library_lstm
+from mlc_torch.torch_private.lstm import library_lstm, packed_for_library_lstm
 
 _LITTLE = 128 << 10
 """Bytes of a part. Less is copied by Python in less time than torch takes to begin; more is for torch's threads."""

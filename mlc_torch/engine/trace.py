@@ -28,7 +28,7 @@ from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.undo import way_back
 from mlc_torch.engine.views import PLAINER, UNSAFE, drop_unread, share_copies
 from mlc_torch.layers.noise import Noise
-from mlc_torch.torch_private import pop_mode, push_mode
+from mlc_torch.torch_private.modes import pop_mode, push_mode
 
 
 class NotRecordable(Exception):

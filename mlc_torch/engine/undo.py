@@ -18,8 +18,9 @@ from mlc_torch.going_back import undone
 from mlc_torch.layers.noise import Noise
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
 from mlc_torch.tensor.little import LITTLE
-from mlc_torch.torch_private import ambience, copy_all, restore_ambience
-from mlc_torch.torch_private_lstm import own_weights_again
+from mlc_torch.torch_private.lists import copy_all
+from mlc_torch.torch_private.lstm import own_weights_again
+from mlc_torch.torch_private.modes import ambience, restore_ambience
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from mlc_torch.tensor.elements import FITTING
 from mlc_torch.tensor.memory import refuse_lack_of_memory
 from mlc_torch.tensor.staged import is_much, staged_for
 from mlc_torch.tensor.state import upload
-from mlc_torch.torch_private import is_disturbed
+from mlc_torch.torch_private.modes import is_disturbed
 
 
 class Binding(Protocol):

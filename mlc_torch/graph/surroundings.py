@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from mlc_torch.refusals import refuse
-from mlc_torch.torch_private import is_disturbed, transformation
+from mlc_torch.torch_private.modes import is_disturbed, transformation
 
 
 @contextmanager

@@ -13,7 +13,8 @@ from torch import nn
 
 from mlc_torch.refusals import in_one_line, pass_on_signals, refuse
 from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
-from mlc_torch.torch_private import call_past_hooks_on_every_module, hooks_on_every_module, really
+from mlc_torch.torch_private.hooks import call_past_hooks_on_every_module, hooks_on_every_module
+from mlc_torch.torch_private.modes import really
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 

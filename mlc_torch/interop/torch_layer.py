@@ -17,8 +17,8 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import DATA_TYPES, MLCTensor, MLCTensorParameter, TensorState
 from mlc_torch.tensor.descriptor import MAX_DIMENSIONS
-from mlc_torch.torch_private import really
-from mlc_torch.torch_private_lstm import own_weights_again
+from mlc_torch.torch_private.lstm import own_weights_again
+from mlc_torch.torch_private.modes import really
 
 
 class TorchLayer(MLCLayer):

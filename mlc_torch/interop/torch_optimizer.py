@@ -15,7 +15,7 @@ from mlc_torch.interop.undo import Change
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Tensors
+from mlc_torch.torch_private.lists import Tensors
 
 _NEUTRAL = {
     "gradientRescale": 1.0,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mlc_torch.torch_private import Tensors, copy_all
+from mlc_torch.torch_private.lists import Tensors, copy_all
 
 
 class Step:

@@ -25,7 +25,7 @@ from mlc_torch.layers.sharing import Axis, Samples, along_first
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter, TensorState
-from mlc_torch.torch_private import really
+from mlc_torch.torch_private.modes import really
 
 UNCOMPILED = 2147483647  # measured: deviceType before a compile (evidence.md B.3)
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from mlc_torch.layers.lstm_gates import Gates, joined
 from mlc_torch.layers.lstm_loop import Result, gradient_by_loop, loop_sequence
 from mlc_torch.operations import operation
-from mlc_torch.torch_private import available, transformations
-from mlc_torch.torch_private_lstm import cudnn_lstm, cudnn_lstm_backward, lstm_views
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.lstm import cudnn_lstm, cudnn_lstm_backward, lstm_views
+from mlc_torch.torch_private.modes import transformations
 
 _GIVEN = "Tensor x, Tensor memory, Tensor h0, Tensor c0, int directions"
 _BACK = f"{_GIVEN}, Tensor outputs, Tensor kept, Tensor grad_outputs, Tensor grad_h, Tensor grad_c"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mlc_torch.torch_private import transformations
+from mlc_torch.torch_private.modes import transformations
 
 Gates = Sequence[Tensor]
 """The gates i, f, g, o of one layer in one direction, or one tensor of all four."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from mlc_torch.layers.lstm_loop import gradient_by_loop, loop_sequence, project
 from mlc_torch.layers.lstm_rule import is_differentiated, recurrent_factor
 from mlc_torch.operations import operation
-from mlc_torch.torch_private import scripted
+from mlc_torch.torch_private.scripts import scripted
 
 # The loops. TorchScript reads the same text, so they keep to what both languages have.
 

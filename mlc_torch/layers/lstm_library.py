@@ -8,7 +8,7 @@ from torch import Tensor
 from mlc_torch.layers.lstm_loop import Result, gradient_by_loop, loop_sequence
 from mlc_torch.layers.lstm_rule import is_differentiated
 from mlc_torch.operations import operation
-from mlc_torch.torch_private_lstm import library_lstm, library_lstm_backward
+from mlc_torch.torch_private.lstm import library_lstm, library_lstm_backward
 
 _GIVEN = "Tensor x, Tensor wi, Tensor wh, Tensor b, Tensor none, Tensor h0, Tensor c0"
 """``none`` is a second bias of zeros: torch has two where ML Compute has one."""

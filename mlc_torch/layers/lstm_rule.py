@@ -30,7 +30,7 @@ from enum import Enum
 
 import torch
 
-from mlc_torch.torch_private_lstm import has_library_lstm
+from mlc_torch.torch_private.lstm import has_library_lstm
 
 
 class Way(Enum):

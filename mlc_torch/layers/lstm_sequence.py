@@ -18,7 +18,7 @@ from mlc_torch.layers.lstm_kernel import own_sequence
 from mlc_torch.layers.lstm_library import library_sequence
 from mlc_torch.layers.lstm_loop import Activation, Result, loop_sequence
 from mlc_torch.layers.lstm_rule import Way, is_differentiated, way_for
-from mlc_torch.torch_private import transformations
+from mlc_torch.torch_private.modes import transformations
 
 Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 

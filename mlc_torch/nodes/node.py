@@ -11,7 +11,7 @@ import torch
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import MLCTensor, TensorState
-from mlc_torch.torch_private import counts_writes
+from mlc_torch.torch_private.memory import counts_writes
 
 
 @dataclass(eq=False, slots=True)

@@ -7,7 +7,8 @@ import math
 from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Call, Tensors, fused_adam_
+from mlc_torch.torch_private.lists import Call, Tensors
+from mlc_torch.torch_private.updates import fused_adam_
 
 _LAST = 2**63 - 1
 _BETAS = "beta1: Float, beta2: Float, epsilon: Float"

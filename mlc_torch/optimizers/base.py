@@ -14,7 +14,7 @@ from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
 from mlc_torch.optimizers.chunks import are_many, chunk_size, chunks
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, prop
-from mlc_torch.torch_private import Call, Tensors, at_once, foreach
+from mlc_torch.torch_private.lists import Call, Tensors, at_once, foreach
 
 DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
 """How every initializer begins."""

@@ -14,7 +14,8 @@ from itertools import chain
 
 import torch
 
-from mlc_torch.torch_private import Tensors, available
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.lists import Tensors
 
 _LEAST, _ONE_THREAD_S = 2**17, 2**15
 """Numbers in a chunk at least, since its operations have to be called; and how many one thread takes at a time in torch's

@@ -10,7 +10,8 @@ import torch
 from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Call, Tensors, copy_all, foreach, fused_adam_
+from mlc_torch.torch_private.lists import Call, Tensors, copy_all, foreach
+from mlc_torch.torch_private.updates import fused_adam_
 
 In = torch.Tensor
 """What works in place."""

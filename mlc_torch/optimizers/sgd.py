@@ -10,7 +10,8 @@ import torch
 from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers
 from mlc_torch.spelling import declare, prop
-from mlc_torch.torch_private import Call, Tensors, foreach, fused_sgd_
+from mlc_torch.torch_private.lists import Call, Tensors, foreach
+from mlc_torch.torch_private.updates import fused_sgd_
 
 
 def _is_lost(lr: float) -> bool:

@@ -31,7 +31,7 @@ from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
-from mlc_torch.torch_private import ambience, is_traced, restore_ambience
+from mlc_torch.torch_private.modes import ambience, is_traced, restore_ambience
 
 if TYPE_CHECKING:
     from mlc_torch.ranks import Ranks

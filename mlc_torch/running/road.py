@@ -35,14 +35,14 @@ from mlc_torch.running.state import Runs
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.memory import no_memory
-from mlc_torch.torch_private import (
+from mlc_torch.torch_private.memory import lacks_memory
+from mlc_torch.torch_private.modes import (
     Ambience,
     any_autocast,
     dispatch_modes,
     function_modes,
     inference_mode,
     is_traced,
-    lacks_memory,
     records_gradients,
     restore_ambience,
     transformations,

@@ -27,7 +27,7 @@ from mlc_torch.tensor.addresses import memory_type
 from mlc_torch.tensor.data import USUAL
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import changes
-from mlc_torch.torch_private import DISTURBED, SURROUNDINGS, records_gradients
+from mlc_torch.torch_private.modes import DISTURBED, SURROUNDINGS, records_gradients
 
 _UNUSUAL = BY_LAYER | PROFILING | SKIPS_WRITING
 

@@ -7,7 +7,8 @@ from sys import getrefcount
 import torch
 
 from mlc_torch.tensor.data import USUAL, MLCTensorData, seen_as_bytes
-from mlc_torch.torch_private import GRAIN, available, storage_uses, tensor_uses
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.memory import GRAIN, storage_uses, tensor_uses
 
 
 class BoundMemory:

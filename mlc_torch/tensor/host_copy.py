@@ -6,7 +6,7 @@ import ctypes
 
 import torch
 
-from mlc_torch.torch_private import GRAIN
+from mlc_torch.torch_private.memory import GRAIN
 
 _MANY = GRAIN
 """So many elements torch copies by several threads, which have to be woken, and wait for a core on a host that is busy otherwise.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from mlc_torch.refusals import in_one_line, refuse
-from mlc_torch.torch_private import lacks_memory
+from mlc_torch.torch_private.memory import lacks_memory
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.staged import staged_for
-from mlc_torch.torch_private import really
+from mlc_torch.torch_private.modes import really
 
 _ids = itertools.count()
 

@@ -24,7 +24,7 @@ from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
 from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
-from mlc_torch.torch_private import really
+from mlc_torch.torch_private.modes import really
 
 _DESCRIPTOR = "descriptor tensorDescriptor: MLCTensorDescriptor"
 _RANDOM = "randomInitializerType: MLCRandomInitializerType"

@@ -9,7 +9,7 @@ import torch
 
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.plain_values import why_not_plain
-from mlc_torch.torch_private import is_traced
+from mlc_torch.torch_private.modes import is_traced
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

@@ -138,7 +138,7 @@ LIMITED = """
     import numpy as np
     import torch
     import mlc_torch as mlc
-    from mlc_torch.torch_private import lacks_memory
+    from mlc_torch.torch_private.memory import lacks_memory
     from tests.disturbance.subjects import Pair, perceptron
     from tests.interop.programs import data, dense, device, empty
 

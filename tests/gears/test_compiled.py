@@ -20,7 +20,6 @@ from mlc_torch import (
     MLCReductionType,
     MLCTensor,
     MLCTrainingGraph,
-    torch_private,
 )
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
@@ -29,6 +28,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
+from mlc_torch.torch_private import available
 from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
 from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
 from tests.graph.programs import array, data, dense, placeholder
@@ -206,7 +206,7 @@ def test_what_a_module_writes_into_its_weight_is_there(how, monkeypatch):
 @pytest.mark.slow
 def test_the_public_way_gives_the_same(monkeypatch):
     private = train(perceptron, 3, use_inductor=True)
-    monkeypatch.setitem(torch_private.available, "inductor", False)
+    monkeypatch.setitem(available, "inductor", False)
     for mine, theirs in zip(train(perceptron, 3, use_inductor=True), private, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 

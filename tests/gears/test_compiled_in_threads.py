@@ -11,10 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph, torch_private
+from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph
 from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
-from mlc_torch.torch_private_tracer import _KNOWN, traced
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.tracer import _KNOWN, traced
 from tests.graph.programs import array, data, placeholder
 
 TIMEOUT = 240
@@ -25,6 +26,7 @@ _PROGRAM = """
 import threading
 import numpy as np, torch
 from mlc_torch import MLCActivationLayer, MLCDevice, MLCGraph, MLCInferenceGraph
+from mlc_torch.torch_private import available
 from tests.graph.programs import array, data, placeholder
 
 before = torch.nn.Module.__call__, torch.nn.Module.__getattr__
@@ -156,7 +158,7 @@ def test_what_torch_compiled_is_compiled_as_it_was_written(is_whole):
 @pytest.mark.parametrize("quiet", [True, False])
 def test_a_traced_function_computes_the_same(quiet, monkeypatch):
     """Gradient, constant and decomposition, by our tracer and by torch's."""
-    monkeypatch.setitem(torch_private.available, "quiet_tracer", quiet)
+    monkeypatch.setitem(available, "quiet_tracer", quiet)
     constant = torch.tensor([0.5, 2.0, -1.0])
 
     def function(x, weight):

@@ -14,10 +14,11 @@ from mlc_torch import (
     MLCRegularizationType,
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
-    torch_private,
 )
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.updates import fused_adam_
 from tests.gears.plans import case_of
 from tests.layers.test_every_layer import records
 
@@ -43,9 +44,7 @@ def test_the_mode_refuses():
         torch.zeros(2, dtype=torch.float64)
     tensors = [torch.ones(3) for _ in range(4)]
     with LikeMPS(), pytest.raises(AssertionError, match="fused"):
-        torch_private.fused_adam_(
-            *([t] for t in tensors), [], lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.0
-        )
+        fused_adam_(*([t] for t in tensors), [], lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.0)
 
 
 @records()
@@ -77,7 +76,7 @@ _DESCRIPTOR = MLCOptimizerDescriptor(
 )
 def test_updates_need_nothing_that_mps_lacks(optimizer, monkeypatch):
     for name in ("fused_adam", "fused_sgd"):  # what _fusable() decides on an MPS tensor
-        monkeypatch.setitem(torch_private.available, name, False)
+        monkeypatch.setitem(available, name, False)
     params = [torch.ones(3), torch.ones(2, 2)]
     states = [[torch.zeros_like(p) for p in params] for _ in optimizer._state_names()]
     with LikeMPS():

@@ -5,19 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mlc_torch import torch_private
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.convolution import _MANY, _TOO_MANY, own_conv_backward
+from mlc_torch.torch_private.hooks import hooks_on_every_module
+from mlc_torch.torch_private.lists import copy_all
+from mlc_torch.torch_private.updates import fused_adam_
 from tests.gears.training import GRAPHS, train
 
 ELSEWHERE = ("inductor", "quiet_tracer", "cudnn_lstm")
 """Not asked for on the CPU unless a program does: test_compiled.py and test_lstm_cudnn.py have them."""
 
 
-@pytest.mark.parametrize("name", [n for n in torch_private.available if n not in ELSEWHERE])
+@pytest.mark.parametrize("name", [n for n in available if n not in ELSEWHERE])
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: g.__name__)
 def test_training_without_it_gives_the_same(name, graph, monkeypatch):
     with_it = train(graph, steps=4)
-    assert torch_private.available[name], "this torch does not have it, so the comparison would compare nothing"
-    monkeypatch.setitem(torch_private.available, name, False)
+    assert available[name], "this torch does not have it, so the comparison would compare nothing"
+    monkeypatch.setitem(available, name, False)
     without = train(graph, steps=4)
     # Adam divides a gradient by its own size: the last bits of a small one are a part of the rate, which is 0.05. Where another
     # formula makes the update, they differ.
@@ -30,12 +34,12 @@ def test_training_without_it_gives_the_same(name, graph, monkeypatch):
 @pytest.mark.parametrize("rate", [0.01, 0.0])
 def test_weights_decay_by_the_formula(fused, rate, monkeypatch):
     """w = 0.9·w, then m = β1·m + (1-β1)·g, v = β2·v + (1-β2)·g², w -= lr·m/(√v + ε)."""
-    assert torch_private.available["fused_adam"]
-    monkeypatch.setitem(torch_private.available, "fused_adam", fused)
+    assert available["fused_adam"]
+    monkeypatch.setitem(available, "fused_adam", fused)
     w, g, m, v = (torch.rand(5, generator=torch.Generator().manual_seed(n)) + 0.1 for n in range(4))
     exact = [t.double() for t in (w, g, m, v)]
     how = {"lr": rate, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3, "weight_decay": 0.0, "decay": 0.9}
-    torch_private.fused_adam_([w], [g], [m], [v], [], **how)
+    fused_adam_([w], [g], [m], [v], [], **how)
     m64, v64 = 0.9 * exact[2] + 0.1 * exact[1], 0.99 * exact[3] + 0.01 * exact[1] ** 2
     want = 0.9 * exact[0] - rate * m64 / (v64.sqrt() + 1e-3)
     for got, true in zip((w, m, v), (want, m64, v64), strict=True):
@@ -44,10 +48,10 @@ def test_weights_decay_by_the_formula(fused, rate, monkeypatch):
 
 @pytest.mark.parametrize("foreach", [True, False])
 def test_several_copies_are_made_and_none(foreach, monkeypatch):
-    monkeypatch.setitem(torch_private.available, "foreach", foreach)
-    torch_private.copy_all([], [])
+    monkeypatch.setitem(available, "foreach", foreach)
+    copy_all([], [])
     made = [torch.zeros(2), torch.zeros(3)]
-    torch_private.copy_all(made, [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])])
+    copy_all(made, [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0, 5.0])])
     assert [t.tolist() for t in made] == [[1, 2], [3, 4, 5]]
 
 
@@ -56,14 +60,14 @@ def test_gradients_of_half_of_the_images_at_a_time(images):
     """Between two sizes the kernel's matrix of windows is made in two parts; the gradients are those of the whole."""
     x, weight = torch.randn(images, 16, 32, 32, dtype=torch.float64), torch.randn(8, 16, 3, 3, dtype=torch.float64)
     columns = 4 * images * 16 * 9 * 32 * 32
-    assert torch_private._MANY < columns < torch_private._TOO_MANY
+    assert _MANY < columns < _TOO_MANY
     x, weight = x.requires_grad_(), weight.requires_grad_()
     y = torch.nn.functional.conv2d(x, weight, padding=1)
     grad = torch.randn_like(y)
     want = torch.autograd.grad(y, (x, weight), grad)
     last = torch.channels_last
     given = (t.detach().float().contiguous(memory_format=last) for t in (grad, x, weight))
-    for mine, theirs in zip(torch_private.own_conv_backward(*given, (1, 1), (1, 1), True, True), want, strict=True):
+    for mine, theirs in zip(own_conv_backward(*given, (1, 1), (1, 1), True, True), want, strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
 
 
@@ -73,7 +77,7 @@ def test_hooks_on_every_module_are_found():
     for place, way in enumerate(ways):
         handle = getattr(every, f"register_module_{way}_hook")(lambda *_: None)
         try:
-            assert [bool(hooks) for hooks in torch_private.hooks_on_every_module()] == [n == place for n in range(4)]
+            assert [bool(hooks) for hooks in hooks_on_every_module()] == [n == place for n in range(4)]
         finally:
             handle.remove()
-    assert not any(torch_private.hooks_on_every_module())
+    assert not any(hooks_on_every_module())

@@ -9,14 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from mlc_torch import MLCDevice, MLCGraph, MLCTrainingGraph, torch_private, unwrap
+from mlc_torch import MLCDevice, MLCGraph, MLCTrainingGraph, unwrap
 from mlc_torch import MLCLSTMResultMode as Mode
 from mlc_torch.engine.mode import Mode as Running
 from mlc_torch.engine.planned import Planned
 from mlc_torch.layers import lstm, lstm_sequence
 from mlc_torch.layers.lstm_cudnn import has_cudnn_lstm
 from mlc_torch.running.state import Variant
-from mlc_torch.torch_private_lstm import _in_one_piece, lstm_views
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.lstm import _in_one_piece, lstm_views
 from tests.gears.training import PLAIN, recurrent, train, training_graph
 from tests.graph.programs import loss, placeholder, sgd
 from tests.layers.records import values
@@ -225,14 +226,14 @@ def test_dropout_comes_between_the_layers(training, calls, library):
 def test_exported_and_traced_programs_have_torch_s_operations(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
-    monkeypatch.setitem(torch_private.available, "cudnn_lstm", True)
+    monkeypatch.setitem(available, "cudnn_lstm", True)
     on_cuda = SimpleNamespace(is_cuda=True)
     assert has_cudnn_lstm(on_cuda) and not has_cudnn_lstm(SimpleNamespace(is_cuda=False))
     for where, name in ((torch.compiler, "is_compiling"), (torch.jit, "is_tracing")):
         with monkeypatch.context() as inside:
             inside.setattr(where, name, lambda: True)
             assert not has_cudnn_lstm(on_cuda)
-    monkeypatch.setitem(torch_private.available, "cudnn_lstm", False)
+    monkeypatch.setitem(available, "cudnn_lstm", False)
     assert not has_cudnn_lstm(on_cuda)
 
 
@@ -264,7 +265,7 @@ def test_gradients_are_one_piece_of_memory_whether_the_library_gives_one_or_not(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 @pytest.mark.parametrize("has_it", [True, False])
 def test_with_cudnn_s_own_call_or_without_it_trains_as_on_the_cpu(has_it, monkeypatch):
-    monkeypatch.setitem(torch_private.available, "cudnn_lstm", has_it)
+    monkeypatch.setitem(available, "cudnn_lstm", has_it)
     device = unwrap(MLCDevice.gpu())
     for mine, theirs in zip(train(recurrent, 3, device=device), train(recurrent, 3), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)  # cuDNN's products have fewer bits

@@ -10,11 +10,14 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mlc_torch import torch_private, torch_private_lstm
 from mlc_torch.layers import lstm_kernel, lstm_rule
 from mlc_torch.layers import lstm_sequence as lstm_sequence_module
 from mlc_torch.layers.lstm_rule import Way, forced, way_for
 from mlc_torch.layers.lstm_sequence import lstm_sequence
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.lstm import has_library_lstm
+from mlc_torch.torch_private.modes import written_out
+from mlc_torch.torch_private.scripts import scripted
 from tests.gears.training import recurrent, train
 from tests.layers.records import values
 from tests.layers.test_lstm import make
@@ -24,7 +27,7 @@ LOOPS = (lstm_kernel.loop_keeping_all, lstm_kernel.loop_keeping_nothing, lstm_ke
 
 @pytest.fixture(params=["library", "script", "python"])
 def way(request, monkeypatch):
-    monkeypatch.setitem(torch_private.available, "script", request.param == "script")
+    monkeypatch.setitem(available, "script", request.param == "script")
     with forced(Way.library if request.param == "library" else Way.own):
         yield request.param
 
@@ -83,7 +86,7 @@ def test_the_gradient_of_one_result_alone(way, which):
 
 @pytest.mark.parametrize("script", [True, False])
 def test_our_loops_against_finite_differences(script, monkeypatch):
-    monkeypatch.setitem(torch_private.available, "script", script)
+    monkeypatch.setitem(available, "script", script)
     given = [t.double().requires_grad_() for t in _given(3, 2, 2, 3)]
     for reverse in (False, True):
         assert torch.autograd.gradcheck(lambda *leaves, r=reverse: lstm_sequence(*leaves, reverse=r), given)
@@ -123,7 +126,7 @@ def test_without_its_text_a_loop_is_python(monkeypatch):
     def no_text(_):
         raise OSError("could not get source code")
 
-    @torch_private.scripted
+    @scripted
     def twice(x):
         return x + x
 
@@ -200,14 +203,14 @@ def test_the_rule_is_told_whether_a_gradient_is_to_follow(monkeypatch, follows):
 def test_only_what_the_library_computes_goes_there(monkeypatch):
     monkeypatch.setattr(lstm_rule, "_X86", True)
     assert _taken(1, 2, 3, torch.float64) is _taken(1, 2, 3, torch.float16) is Way.own
-    with torch_private.written_out():
+    with written_out():
         assert _taken(1, 2, 3) is Way.own
     torch._C._set_mkldnn_enabled(False)  # as torch.backends.mkldnn.flags does, which warns of other switches
     try:
         assert _taken(1, 2, 3) is Way.own
     finally:
         torch._C._set_mkldnn_enabled(True)
-    monkeypatch.setitem(torch_private.available, "library_lstm", False)
+    monkeypatch.setitem(available, "library_lstm", False)
     assert _taken(1, 2, 3) is Way.own
 
 
@@ -216,7 +219,7 @@ def test_torch_lstm_takes_the_library_where_the_rule_says_it_does():
     lstm, x = nn.LSTM(3, 4), torch.zeros(2, 1, 3)
     with torch.no_grad(), _Names() as names:
         lstm(x)
-    assert any("mkldnn_rnn_layer" in name for name in names.seen) == torch_private_lstm.has_library_lstm()
+    assert any("mkldnn_rnn_layer" in name for name in names.seen) == has_library_lstm()
 
 
 @pytest.mark.parametrize("given_short", [False, True])

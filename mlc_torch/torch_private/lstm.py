@@ -1,4 +1,4 @@
-"""LSTMs by torch's libraries: calls that its documentation does not promise, as in ``torch_private``.
+"""LSTMs by torch's libraries: calls that its documentation does not promise.
 
 oneDNN computes a layer on the CPU, cuDNN a whole stack on a GPU. Where they are not available, loops of our own do.
 """
@@ -13,7 +13,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from mlc_torch.torch_private import Tensors, available, is_written_out
+from mlc_torch.torch_private import available
+from mlc_torch.torch_private.lists import Tensors
+from mlc_torch.torch_private.modes import is_written_out
 
 T = TypeVar("T")
 
