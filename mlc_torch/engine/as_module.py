@@ -6,8 +6,8 @@ import functools
 import keyword
 import operator
 import unicodedata
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
@@ -47,6 +47,8 @@ class Call:
     """Whether the module gives a list even of one result."""
     given: bool = False
     """Whether the program gave the module, and expects to find it as it is."""
+    rows: Mapping[int, int] = field(default_factory=dict)
+    """As a plan's step has them: of fewer samples than were declared it reads the first rows."""
 
 
 def as_module(
@@ -75,6 +77,7 @@ def as_module(
             node._rename(f"given_{len(described)}")
         nodes.setdefault(id(cell), node)
         described[label] = Input(cell.shape, cell.dtype, axis)
+    counted = next(((nodes[id(cell)], axis) for _, cell, axis in inputs if axis is not None), ())
     filled = {id(cell) for call in calls for cell in call.fills}
     held = {id(c): c for call in calls for c in call.reads if id(c) not in filled and id(c) not in nodes}
     taken = [*(call.name for call in calls), *described]
@@ -87,11 +90,14 @@ def as_module(
         if call.name not in root._modules:
             root.add_module(call.name, call.module if call.given else under_roles(call.module, call.uses, first))
         sources = [nodes[id(cell)] for cell in call.reads]
-        cut = [
-            graph.call_method("detach", (s,)) if id(c) in stopped else s
-            for c, s in zip(call.reads, sources, strict=True)
-        ]
-        made = graph.create_node("call_module", call.name, tuple(cut), name=_variable(call.name))
+        for position, cell in enumerate(call.reads):
+            if id(cell) in stopped:
+                sources[position] = graph.call_method("detach", (sources[position],))
+            if position in call.rows:
+                axis = call.rows[position]
+                samples = graph.call_method("size", counted)
+                sources[position] = graph.call_method("narrow", (sources[position], axis, 0, samples))
+        made = graph.create_node("call_module", call.name, tuple(sources), name=_variable(call.name))
         if len(call.fills) == 1 and not call.lists:
             nodes[id(call.fills[0])] = made
             continue

@@ -53,8 +53,12 @@ def run_forward(
                 env[item.slot] = env[item.slot].detach().requires_grad_()
         for slot in plan.wanted:
             env[slot] = _leaf(env[slot])
+    samples = None if plan.counted is None else env[plan.counted[0]].shape[plan.counted[1]]
     for number, step in enumerate(plan.steps):
         sources = [env[s].detach() if s in stopped else env[s] for s in step.sources]
+        for position, axis in step.rows if samples is not None else ():
+            if sources[position].shape[axis] > samples:
+                sources[position] = sources[position].narrow(axis, 0, samples)
         for position, limit in step.guarded:
             sources[position] = sources[position].clamp(0, limit - 1)
         if watched and not watched.isdisjoint(step.sources) and any(map(_may_write, step.module.modules())):

@@ -30,6 +30,9 @@ class Step:
     label: str
     guarded: tuple[tuple[int, int], ...] = ()
     """Sources that hold indices which the graph computes itself, and the number that each must stay below."""
+    rows: tuple[tuple[int, int], ...] = ()
+    """Sources that are the same for all samples and have a row for each, and the dimension of the rows. Of a short batch the
+    first ones are read."""
 
     @cached_property
     def noises(self) -> tuple[Noise, ...]:
@@ -75,6 +78,8 @@ class Plan:
     given: tuple[nn.Module, ...] = ()
     """The modules that the program made itself, and may change in any way."""
     device: torch.device = torch.device("cpu")
+    counted: tuple[int, int] | None = None
+    """A fed slot, and the dimension in which it has as many samples as the batch that is run."""
 
     @cached_property
     def constants(self) -> tuple[TensorState, ...]:
@@ -117,7 +122,7 @@ class Plan:
             tuple(map(id, self.cells)),
             (self.fed_count, self.constant_count, self.readable, self.losses, self.injected, self.wanted),
             (self.stopped, self.device, {slot: tuple(map(id, hooks)) for slot, hooks in self.hooks.items()}),
-            [(id(s.module), s.sources, s.results, s.guarded) for s in self.steps],
+            [(id(s.module), s.sources, s.results, s.guarded, s.rows) for s in self.steps],
             [(id(t.cell), tuple(map(id, t.uses)), t.slot) for t in self.trained],
             [(id(p), p.shape, p.stride(), p.dtype) for p in self.parameters],
             [(b.shape, b.stride(), b.dtype) for b in self.buffers],

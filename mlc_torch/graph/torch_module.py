@@ -9,7 +9,7 @@ from mlc_torch.engine.shared_module import SharedGraphModule
 from mlc_torch.layers import MLCSplitLayer
 from mlc_torch.nodes.feeds import batch_axes, counted_axis, declared_batch
 from mlc_torch.nodes.node import Node, producers, unique_layers
-from mlc_torch.nodes.samples import sample_axes
+from mlc_torch.nodes.samples import axes_in_one_process, rows_read, sample_axes
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.tensor import TensorState
@@ -33,7 +33,7 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             "the graph has no loss; make a training graph with a loss layer, or add one with node(with:sources:lossLabels:)"
         )
     inputs = _inputs(graph, nodes, loss)
-    axes = _open_axes(inputs, nodes)
+    axes, rows = _open_axes(inputs, nodes), _rows(inputs, nodes)
     return as_module(
         [
             Call(
@@ -44,6 +44,7 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
                 n.results,
                 lists=isinstance(n.layer, MLCSplitLayer),
                 given=n.layer._module_is_given,
+                rows=rows.get(id(n), {}),
             )
             for n in nodes
         ],
@@ -64,6 +65,12 @@ def _open_axes(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node])
     except MLCRefusal:  # a layer looks at several samples, and nothing more is known than what a call cuts
         return counted
     return {id(cell): counted_axis(cell, found, batch) for _, cell in inputs}
+
+
+def _rows(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node]) -> dict[int, dict[int, int]]:
+    """What nodes read the first rows of, where the module is called with fewer samples."""
+    batch = declared_batch(dict(inputs), {}, nodes)
+    return rows_read(nodes, axes_in_one_process(nodes, [cell for _, cell in inputs], batch, {}), batch)
 
 
 def _inputs(graph: GraphFacts, nodes: Sequence[Node], loss: bool) -> list[tuple[str, TensorState]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from mlc_torch.layers import MLCLossLayer
-from mlc_torch.layers.sharing import PART, UNKNOWN, Axis, MixesSamples
+from mlc_torch.layers.sharing import PART, UNKNOWN, Axis, MixesSamples, Samples
 from mlc_torch.nodes.feeds import batch_axes, counted_axis
 from mlc_torch.nodes.node import Node, describe, producers
 from mlc_torch.refusals import MLCRefusal, refuse
@@ -37,14 +37,44 @@ def axes_in_one_process(
     return axes
 
 
+def rows_read(nodes: Iterable[Node], axes: Mapping[int, Axis], batch: int) -> dict[int, dict[int, int]]:
+    """Which nodes read a row for each of the ``batch`` samples from a tensor that is the same for all of them: of a short batch
+    they read the first ones. By the node's identity: the position among its sources, and the dimension of the rows.
+
+    A constant is such a tensor, one that is trained by itself, and what layers make of those alone. Another node may read all of
+    it.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for node in nodes:
+        known = [axes.get(id(c)) for c in node.reads]
+        if None not in known or UNKNOWN in known or all(axis is None for axis in known):
+            continue
+        try:
+            of_node = _samples_of(node, known).sources
+        except MLCRefusal:
+            continue  # it looks at several samples, and nobody can say whether at the rows of this one, too
+        rows = {
+            position: axis
+            for position, (cell, before, axis) in enumerate(zip(node.reads, known, of_node, strict=True))
+            if before is None and axis is not None and axis >= 0 and cell.shape[axis] == batch
+        }
+        if rows:
+            found[id(node)] = rows
+    return found
+
+
+def _samples_of(node: Node, known: list[Axis]) -> Samples:
+    sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
+    return node.layer._samples(known, sources, results)
+
+
 def _result_axes(node: Node, axes: Mapping[int, Axis]) -> Sequence[Axis]:
     known = [axes.get(id(c)) for c in node.reads]
     unknown: Sequence[Axis] = [UNKNOWN] * len(node.results)
     if UNKNOWN in known:
         return unknown
-    sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
     try:
-        found = node.layer._samples(known, sources, results).results
+        found = _samples_of(node, known).results
     except MLCRefusal as why:
         said = why.results if isinstance(why, MixesSamples) else None
         found = unknown if said is None else said
@@ -78,14 +108,13 @@ def sample_axes(nodes: Sequence[Node], fed: Mapping[int, Axis]) -> dict[int, Axi
     whole: dict[int, Node] = {}
     """Who reads all of a tensor that no layer makes: it cannot be cut for another one."""
     for node in nodes:
-        sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
         known = [axes.get(id(c)) for c in node.reads]
         try:
             if UNKNOWN in known:
                 refuse("reads a tensor in which samples have no dimension of their own; the ranks share the batch")
             if PART in known:
                 refuse("reads a loss, of which each rank has only the part of its own samples")
-            found = node.layer._samples(known, sources, results)
+            found = _samples_of(node, known)
             node.layer._shared_along(known)
         except MLCRefusal as why:
             refuse(f"{describe(node.layer, node.reads)}: {why.reason}")

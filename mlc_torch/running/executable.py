@@ -126,7 +126,12 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         readable = [*self._declared.outputs.values(), *self._declared.kept.values()]
         readable += [c for n in nodes if debugged and n.layer._isDebuggingEnabled for c in n.results]
         readable += self._exported(nodes)
-        return PlanRequest(readable=[*readable, self._result_cell(nodes)], linked=self._linked_results())
+        return PlanRequest(
+            readable=[*readable, self._result_cell(nodes)],
+            linked=self._linked_results(),
+            axes=self._sample_axes(),
+            batch=self._declared_batch(),
+        )
 
     def _rule_for(self, variant: Variant) -> MLCOptimizer | None:
         """The optimizer that a session of this variant updates with."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.plan import Hook, Plan, Step, Trained
+from mlc_torch.layers.sharing import Axis
 from mlc_torch.nodes.node import Node, unique_layers
+from mlc_torch.nodes.samples import rows_read
 from mlc_torch.tensor import TensorState
 
 
@@ -26,6 +28,10 @@ class PlanRequest:
     linked: set[int] = field(default_factory=set)
     hooks: dict[int, tuple[Hook, ...]] = field(default_factory=dict)
     trains: bool = False
+    axes: Mapping[int, Axis] = field(default_factory=dict)
+    """Which dimension of each tensor counts samples, by the cell's identity."""
+    batch: int = 0
+    """How many samples were declared."""
 
 
 def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevice, request: PlanRequest) -> Plan:
@@ -44,6 +50,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
                 cell.place(device)
     following = len(fed) + len(constants)
     steps = []
+    rows = rows_read(nodes, request.axes, request.batch)
 
     def guards(node: Node) -> tuple[tuple[int, int], ...]:
         """Indices that the graph computes itself; out of range they would end a process that uses a GPU."""
@@ -62,6 +69,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
                 tuple(slots[id(c)] for c in node.results),
                 node.layer.label or type(node.layer).__name__,
                 guards(node) if device.torch_device.type != "cpu" else (),
+                tuple(rows.get(id(node), {}).items()),
             )
         )
 
@@ -72,6 +80,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
     named = {id(c) for c in request.readable}
     readable = [c for c in every if id(c) in named or c.handle() is not None]
     stopped = frozenset(numbered(request.stopped))
+    axes = ((number, request.axes.get(id(cell))) for number, cell in enumerate(fed))
     return Plan(
         cells=(*fed, *constants, *every),
         fed_count=len(fed),
@@ -86,6 +95,9 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
         hooks={slots[key]: hooks for key, hooks in request.hooks.items() if key in slots},
         given=tuple(layer.module for layer in unique_layers(nodes) if layer._module_is_given),
         device=device.torch_device,
+        counted=next(((number, axis) for number, axis in axes if axis is not None and axis >= 0), None)
+        if rows
+        else None,
     )
 
 

@@ -21,6 +21,8 @@ from mlc_torch import (
     MLCLossType,
     MLCLSTMDescriptor,
     MLCLSTMLayer,
+    MLCMatMulDescriptor,
+    MLCMatMulLayer,
     MLCReductionType,
     MLCTensor,
     MLCTensorData,
@@ -201,13 +203,15 @@ def test_initial_states_are_no_batch():
 
 
 def test_layers_that_cannot_take_a_short_batch_refuse_it():
+    """A product that adds up over all samples."""
     graph, x = MLCGraph(), placeholder(4, 3)
-    graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[x, tensor(values(4, 3))])
+    over_samples = MLCMatMulDescriptor(alpha=1, transposesX=True, transposesY=False)
+    graph.node(MLCMatMulLayer(descriptor=over_samples), sources=[x, tensor(values(4, 2))])
     inference = MLCInferenceGraph(graphObjects=[graph])
     assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
     for _ in range(3):
         assert not inference.execute(inputsData={"x": data(values(4, 3))}, batchSize=2)
-        said = "torch cannot compute this, in layer 'Arithmetic' over sources of shapes [2, 3] and [4, 3]"
+        said = "torch cannot compute this, in layer 'MatMul' over sources of shapes [2, 3] and [4, 2]"
         assert said in str(last_refusal())
     assert inference.execute(inputsData={"x": data(values(4, 3))}, batchSize=4)
 
