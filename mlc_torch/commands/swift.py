@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import os
 import platform
 import signal
 import sys
@@ -73,8 +74,20 @@ def run(arguments: argparse.Namespace) -> int:
         if str(trouble):
             say(str(trouble))
         return trouble.status
+    except OSError as error:
+        say(_cannot_be_used(error))
+        return 1
     except KeyboardInterrupt:  # while something is compiled; a program that runs already has this process's place
         return become(-signal.SIGINT)
+
+
+def _cannot_be_used(error: OSError) -> str:
+    """The sentence for a file or folder that the system does not let us read or write."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    place, kept = Path(os.fsdecode(error.filename)), cache.folder()
+    hint = f" (the cache is {kept}; MLC_TORCH_CACHE names another place)" if place in (kept, *kept.parents) else ""
+    return f"{place} cannot be used: {error.strerror}{hint}"
 
 
 def _names(text: str) -> list[str]:
@@ -122,7 +135,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
     _print(f"libpython   {libpython() or 'none: programs run inside Python, packages cannot be tested'}")
     _print(f"torch       {_version('torch')}")
     _print(f"mlc_torch   {_version('mlc_torch')}, {Path(__file__).parents[1]}")
-    _print(f"cache       {cache.folder()}, {cache.size() / 1e6:.0f} MB")
+    try:
+        cache.try_out()
+        _print(f"cache       {cache.folder()}, {cache.size() / 1e6:.0f} MB")
+    except OSError as error:
+        _print(f"cache       {_cannot_be_used(error)}")
+        status = 1
     return status
 
 

@@ -18,6 +18,9 @@ from typing import Any
 
 from mlc_torch.swift.saying import say
 
+_WHOLE = "cache"
+"""The lock of the whole cache: shared by those who build something in it, and had alone by the one who empties it."""
+
 
 def folder() -> Path:
     """``MLC_TORCH_CACHE``, or where programs of this user keep such things."""
@@ -41,7 +44,7 @@ def kept(kind: str, name: str, build: Callable[[Path], None]) -> Path:
     target = folder() / kind / name
     if target.is_dir():
         return target
-    with _locked("cache", fcntl.LOCK_SH), _locked(f"{kind}-{name}", fcntl.LOCK_EX):
+    with _locked(_WHOLE, fcntl.LOCK_SH), _locked(f"{kind}-{name}", fcntl.LOCK_EX):
         if target.is_dir():  # another command has built it meanwhile
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -63,12 +66,24 @@ def clear() -> int:
     """Empty the cache, once no other command builds in it; gives the number of bytes that are free again."""
     if not folder().is_dir():
         return 0
-    with _locked("cache", fcntl.LOCK_EX):
+    with _locked(_WHOLE, fcntl.LOCK_EX):
         freed = size()
         for entry in folder().iterdir():
             if entry.name != "locks":
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        # Whoever opens one of these has the lock of the whole cache, and keeps it until that one is closed: now nobody does.
+        # Its own file stays, since others may have opened it and wait.
+        for lock in (folder() / "locks").iterdir():
+            if lock.name != _WHOLE:
+                lock.unlink()
     return freed
+
+
+def try_out() -> None:
+    """Raises an ``OSError`` where nothing can be written here."""
+    folder().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder()):
+        pass
 
 
 def size() -> int:

@@ -61,4 +61,4 @@ def _target(name: str, neighbours: tuple[str, ...]) -> str:
 
 def _is_ours(folder: Path) -> bool:
     manifest = folder / "Package.swift"
-    return manifest.is_file() and _OURS in manifest.read_text("utf-8")
+    return manifest.is_file() and _OURS in manifest.read_text("utf-8", "replace")

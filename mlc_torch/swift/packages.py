@@ -59,6 +59,8 @@ class Package:
 
     def test(self, filters: Sequence[str]) -> int:
         """Build and run the tests; the exit status of the first library that has a failure."""
+        for filter_ in filters:
+            _check_expression(filter_)  # before building, which takes minutes
         tools = toolchain()
         about = self.description(tools)
         if not any(target["type"] == "test" for target in about["targets"]):
@@ -81,6 +83,13 @@ class Package:
                 else f"{about['name']} has no tests"
             )
         return status
+
+
+def _check_expression(text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise SwiftTrouble(f"--filter {text} is no regular expression: {error}", 2) from None
 
 
 def _answer(command: list[str | Path], cwd: Path) -> str:

@@ -102,11 +102,12 @@ class Program:
         )
 
     def _page_as_main(self, page: Path, folder: Path) -> Path:
-        """The page of a playground under the name that the compiler expects; its errors name the page itself."""
-        where = json.dumps(str(page), ensure_ascii=False)
-        (folder / "main.swift").write_text(
-            f"#sourceLocation(file: {where}, line: 1)\n{page.read_text('utf-8')}", "utf-8"
-        )
+        """The page of a playground under the name that the compiler expects; its errors name the page itself.
+
+        Byte for byte: what is not UTF-8 is for the compiler to judge, as in any other file.
+        """
+        where = f"#sourceLocation(file: {json.dumps(str(page), ensure_ascii=False)}, line: 1)\n"
+        (folder / "main.swift").write_bytes(os.fsencode(where) + page.read_bytes())
         return folder / "main.swift"
 
 

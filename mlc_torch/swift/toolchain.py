@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -80,11 +81,12 @@ def toolchain() -> Toolchain:
 def _what_it_says(path: Path) -> dict[str, Any]:
     """``swiftc -print-target-info``, asked once for each compiler: asking takes longer than starting a small program."""
     remembered = cache.folder() / "toolchains" / f"{cache.key(seen=_seen(path))}.json"
-    # swiftly's one file stands for every toolchain it has installed, so it is asked each time.
-    if path.resolve().name != "swiftly" and remembered.is_file():
-        said = json.loads(remembered.read_text("utf-8"))
-        if said["runtime"] == _runtime(said):
-            return said
+    with contextlib.suppress(OSError):  # also where the cache cannot be used: whoever builds in it says so
+        # swiftly's one file stands for every toolchain it has installed, so it is asked each time.
+        if path.resolve().name != "swiftly" and remembered.is_file():
+            said = json.loads(remembered.read_text("utf-8"))
+            if said["runtime"] == _runtime(said):
+                return said
     try:
         answer = subprocess.run([path, "-print-target-info"], capture_output=True, text=True, check=True)
         told = json.loads(answer.stdout)
@@ -92,10 +94,11 @@ def _what_it_says(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, subprocess.CalledProcessError) as error:
         raise SwiftTrouble(f"{path} does not answer as a Swift compiler does: {_last_line(error)}") from None
     said["runtime"] = _runtime(said)
-    remembered.parent.mkdir(parents=True, exist_ok=True)
-    new = remembered.with_suffix(f".{os.getpid()}")
-    new.write_text(json.dumps(said), "utf-8")
-    new.replace(remembered)
+    with contextlib.suppress(OSError):
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        new = remembered.with_suffix(f".{os.getpid()}")
+        new.write_text(json.dumps(said), "utf-8")
+        new.replace(remembered)
     return said
 
 

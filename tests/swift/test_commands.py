@@ -294,6 +294,38 @@ def test_no_toolchain_is_one_sentence(home, monkeypatch):
     assert done.returncode == 1 and toolchain.HOW_TO_GET_ONE in done.stdout
 
 
+NOWHERE = "/proc/nowhere"
+"""A folder that nobody can make."""
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(home):
+    source, _ = made(home, "code/a.swift", "Package.swift")
+    said = (
+        f"{NOWHERE} cannot be used: No such file or directory "
+        f"(the cache is {NOWHERE}/swift; MLC_TORCH_CACHE names another place)\n"
+    )
+    for words in (["run", source], ["build", home], ["test", home]):
+        done = swift(*words, cwd=home, MLC_TORCH_CACHE=NOWHERE)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", f"mlc-torch: {said}")
+    done = swift("doctor", cwd=home, MLC_TORCH_CACHE=NOWHERE)
+    assert done.returncode == 1 and not done.stderr
+    assert "Swift version 6.7 (stand-in), cray" in done.stdout  # the rest is told all the same
+    assert done.stdout.endswith(f"cache       {said}")
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(home):
+    done = swift("package", f"{NOWHERE}/package", cwd=home)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"mlc-torch: {NOWHERE} cannot be used: No such file or directory\n"
+
+
+def test_a_filter_is_checked_before_anything_is_built(home):
+    made(home, "Package.swift", "endless")
+    done = swift("test", home, "--filter", "One", "--filter", "(", cwd=home)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert done.stderr.startswith("mlc-torch: --filter ( is no regular expression: missing )") and not log(home)
+
+
 @pytest.mark.parametrize("part", ["bin/swiftc", "bin"])
 def test_a_toolchain_may_be_named(home, monkeypatch, part):
     monkeypatch.setenv("MLC_TORCH_SWIFT", str(home / part))
@@ -364,6 +396,16 @@ def test_a_page_brings_its_playgrounds_sources_and_resources(home):
         found = program(given)
         assert [str(path) for path in found.files] == [page, own, shared]
         assert found.resources == Path(picture).parent and found.name == "One"
+
+
+def test_a_page_reaches_the_compiler_byte_for_byte(home):
+    """One in Latin-1 too: the compiler says what it thinks of it, as of any other file."""
+    (page,) = made(home, "A.playground/Contents.swift")
+    Path(page).write_bytes(b"// caf\xe9\r\nprint(1)\r\n")
+    done = swift("run", page, cwd=home)
+    assert done.returncode == 7 and "Traceback" not in done.stderr
+    (text,) = [path.read_bytes() for path in (home / "cache").rglob("main.swift")]
+    assert text == f'#sourceLocation(file: "{page}", line: 1)\n'.encode() + Path(page).read_bytes()
 
 
 def test_of_several_pages_one_is_chosen(home):
@@ -467,6 +509,30 @@ def test_clear(home):
     cache.kept("kind", "name", lambda folder: (folder / "file").write_text("12345") and None)
     assert swift("doctor", "--clear", cwd=home).stdout.startswith(f"cleared {cache.folder()}")
     assert cache.size() == 0 and not (cache.folder() / "kind").exists()
+    assert [path.name for path in cache.folder().rglob("*")] == ["locks", "cache"]
+
+
+def test_builds_are_alone_while_the_cache_is_cleared_again_and_again(home):
+    """Where a lock were taken away under someone who waits for it, two would build the same thing at once."""
+    building, most = [], []
+
+    def build(folder: Path) -> None:
+        building.append(folder)
+        time.sleep(0.002)
+        most.append(len(building))
+        building.remove(folder)
+
+    def work() -> None:
+        for _ in range(30):
+            cache.kept("kind", "name", build)
+            cache.clear()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) >= 30 and max(most) == 1
 
 
 @pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "HOME"])
