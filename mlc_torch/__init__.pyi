@@ -683,7 +683,7 @@ class MLCDevice(_Object):
     @overload
     def __new__(cls, *, type: MLCDeviceType) -> Self | None: ...  # type: ignore[misc]
     @overload
-    def __new__(cls, *, gpuDevices: Sequence[_torch.device | str | int]) -> Self | None: ...  # type: ignore[misc]
+    def __new__(cls, *, gpuDevices: Sequence[_torch.device | str | _Int]) -> Self | None: ...  # type: ignore[misc]
     @overload
     def __new__(cls, *, type: MLCDeviceType, selectsMultipleComputeDevices: bool) -> Self | None: ...  # type: ignore[misc]
     if not TYPE_CHECKING:
@@ -692,7 +692,7 @@ class MLCDevice(_Object):
         @overload
         def __init__(self, *, type: MLCDeviceType) -> None: """A device of this type, or ``None`` where there is none; ``any`` picks the best one present."""
         @overload
-        def __init__(self, *, gpuDevices: Sequence[_torch.device | str | int]) -> None: """These GPUs, each a ``torch.device``, its name, or an index."""
+        def __init__(self, *, gpuDevices: Sequence[_torch.device | str | _Int]) -> None: """These GPUs, each a ``torch.device``, its name, or an index."""
         @overload
         def __init__(self, *, type: MLCDeviceType, selectsMultipleComputeDevices: bool) -> None: """A device of this type, or ``None`` where there is none; ``any`` picks the best one present."""
     @property
@@ -712,7 +712,7 @@ class MLCDevice(_Object):
     @classmethod
     def deviceWithType_selectsMultipleComputeDevices_(cls, type: MLCDeviceType | int, selectsMultipleComputeDevices: bool, /) -> Self | None: """A device of this type, or ``None`` where there is none; ``any`` picks the best one present."""
     @classmethod
-    def deviceWithGPUDevices_(cls, gpus: Sequence[_torch.device | str | int], /) -> Self | None: """These GPUs, each a ``torch.device``, its name, or an index."""
+    def deviceWithGPUDevices_(cls, gpus: Sequence[_torch.device | str | _Int], /) -> Self | None: """These GPUs, each a ``torch.device``, its name, or an index."""
     @classmethod
     def cpuDevice(cls) -> Self: """The CPU."""
     @classmethod

@@ -88,10 +88,17 @@ def offered() -> list[torch.device]:
     if not allowed:
         return found
     try:
-        wanted = torch.device(allowed)
+        return _named(allowed, found)
     except RuntimeError:
         refuse(f"MLC_TORCH_DEVICE={allowed!r} names no device; use cpu, cuda, cuda:0 or mps")
-    return [d for d in found if d.type == wanted.type and wanted.index in (None, d.index)]
+
+
+def _named(name: torch.device | str, there: list[torch.device]) -> list[torch.device]:
+    """Those that ``name`` means; torch's ``RuntimeError`` where it knows no such name."""
+    wanted = torch.device(name)
+    if str(wanted) != str(name):  # torch keeps 8 bits of an index, and makes cuda:0 of "cuda:256"
+        return []
+    return [d for d in there if d.type == wanted.type and wanted.index in (None, d.index)]
 
 
 def _best_gpu() -> torch.device:
@@ -279,13 +286,12 @@ def _named_gpu(name: torch.device | str | int) -> torch.device:
             refuse(f"gpuDevices names GPU {name}; there are {len(there)}")
         return there[name]
     try:
-        wanted = torch.device(name)
+        meant = _named(name, there)
     except RuntimeError:
         refuse(f"gpuDevices names {name!r}, which torch does not know")
-    for gpu in there:
-        if gpu.type == wanted.type and wanted.index in (None, gpu.index):
-            return gpu
-    refuse(f"gpuDevices names {str(wanted)!r}; there is {', '.join(map(str, there)) or 'no GPU'}")
+    if not meant:
+        refuse(f"gpuDevices names {str(name)!r}; there is {', '.join(map(str, there)) or 'no GPU'}")
+    return meant[0]
 
 
 class MLCPlatform(MLCObject):

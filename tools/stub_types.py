@@ -17,7 +17,7 @@ _GIVEN = {
     "Data": "_Buffer",
     "UnsafeMutableRawPointer": "_Buffer",
     "UnsafeRawPointer": "_Buffer",
-    "any MTLDevice": "_torch.device | str | int",
+    "any MTLDevice": "_torch.device | str | _Int",
     "MLCGraphCompletionHandler": "MLCGraphCompletionHandler",
     "Any": "Any",
 }

@@ -123,9 +123,11 @@ def to_data(value: Any) -> Any:
 
 def to_hardware(value: Any) -> Any:
     """A GPU as the caller names it: a ``torch.device``, ``"cuda:0"`` or an index. Only the device room knows torch."""
-    if isinstance(value, bool) or not (isinstance(value, (str, int)) or type(value).__name__ == "device"):
+    if isinstance(value, str) or type(value).__name__ == "device":
+        return value
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError("a torch.device, its name, or an index")
-    return value
+    return operator.index(value)
 
 
 _SIMPLE: dict[str, Converter] = {

@@ -93,7 +93,7 @@ def test_with_two_gpus(two_gpus, caplog):
 
 
 def test_gpus_by_name(two_gpus):
-    for name in (GPUS[1], "cuda:1", 1):
+    for name in (GPUS[1], "cuda:1", 1, np.int64(1), np.uint8(1)):
         assert MLCDevice(gpuDevices=[name]).gpuDevices == GPUS[1:]
     assert MLCDevice(gpuDevices=["cuda"]).gpuDevices == GPUS[:1]
     assert MLCDevice.deviceWithGPUDevices_([1, 0]).gpuDevices == GPUS[::-1]
@@ -102,17 +102,31 @@ def test_gpus_by_name(two_gpus):
         ([2], "there are 2"),
         (["tpu"], "does not know"),
         (["mps"], "there is cuda:0"),
+        ([np.int64(-1)], "names GPU -1; there are 2"),
+        # torch itself takes these for cuda:44, cuda:1 and cuda
+        (["cuda:300"], "names 'cuda:300'; there is cuda:0, cuda:1"),
+        (["cuda:257"], "names 'cuda:257'; there is cuda:0, cuda:1"),
+        (["cuda:255"], "names 'cuda:255'; there is cuda:0, cuda:1"),
     ):
         assert MLCDevice(gpuDevices=wrong) is None
         assert says in str(last_refusal())
-    for wrong in (1, "cuda", [1.5], [True], [None]):
+    for wrong in (1, "cuda", [1.5], [True], [None], [np.float32(1)], [np.bool_(True)]):
         with pytest.raises(TypeError):
             MLCDevice(gpuDevices=wrong)
 
 
 @pytest.mark.parametrize(
     ("allowed", "expected"),
-    [("cuda:1", GPUS[1:]), ("cuda", GPUS), ("cpu", []), ("mps", []), ("", GPUS), (" cuda:0 ", GPUS[:1])],
+    [
+        ("cuda:1", GPUS[1:]),
+        ("cuda", GPUS),
+        ("cpu", []),
+        ("mps", []),
+        ("", GPUS),
+        (" cuda:0 ", GPUS[:1]),
+        ("cuda:256", []),
+        ("cuda:255", []),
+    ],
 )
 def test_the_environment_restricts_what_is_offered(two_gpus, monkeypatch, allowed, expected):
     monkeypatch.setenv("MLC_TORCH_DEVICE", allowed)
