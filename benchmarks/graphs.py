@@ -155,24 +155,36 @@ def lenet(build: Builder, x: MLCTensor, net: networks.LeNet) -> MLCTensor:
 
 
 def recurrent(build: Builder, x: MLCTensor, net: networks.Recurrent) -> MLCTensor:
-    own = net.lstm
+    return build.linear(build.add(lstm(net.lstm, returns_sequences=False), x), net.dense)
+
+
+def lstm(own: nn.LSTM, *, returns_sequences: bool) -> MLCLSTMLayer | None:
+    """The layer of a module with biases and the batch first."""
     descriptor = MLCLSTMDescriptor(
-        inputSize=64,
-        hiddenSize=128,
-        layerCount=1,
+        inputSize=own.input_size,
+        hiddenSize=own.hidden_size,
+        layerCount=own.num_layers,
         usesBiases=True,
         batchFirst=True,
-        isBidirectional=False,
-        returnsSequences=False,
+        isBidirectional=own.bidirectional,
+        returnsSequences=returns_sequences,
         dropout=0.0,
     )
-    layer = MLCLSTMLayer(
+    suffixes = [f"l{n}{way}" for way in ["", *["_reverse"] * own.bidirectional] for n in range(own.num_layers)]
+
+    def gates(*names: str) -> list[MLCTensor]:
+        found = []
+        for suffix in suffixes:
+            total = sum(getattr(own, f"{name}_{suffix}") for name in names)
+            found += [tensor(part) for part in total.chunk(4)]
+        return found
+
+    return MLCLSTMLayer(
         descriptor=descriptor,
-        inputWeights=[tensor(w) for w in own.weight_ih_l0.chunk(4)],
-        hiddenWeights=[tensor(w) for w in own.weight_hh_l0.chunk(4)],
-        biases=[tensor(b) for b in (own.bias_ih_l0 + own.bias_hh_l0).chunk(4)],
+        inputWeights=gates("weight_ih"),
+        hiddenWeights=gates("weight_hh"),
+        biases=gates("bias_ih", "bias_hh"),
     )
-    return build.linear(build.add(layer, x), net.dense)
 
 
 def transformer(build: Builder, x: MLCTensor, net: networks.TransformerBlock) -> MLCTensor:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from benchmarks import networks
-from benchmarks.graphs import Builder, tensor, transformer
+from benchmarks.graphs import Builder, lstm, tensor, transformer
 from mlc_torch import (
     MLCActivationLayer,
     MLCArithmeticLayer,
@@ -21,8 +21,6 @@ from mlc_torch import (
     MLCEmbeddingLayer,
     MLCGroupNormalizationLayer,
     MLCInstanceNormalizationLayer,
-    MLCLSTMDescriptor,
-    MLCLSTMLayer,
     MLCMatMulDescriptor,
     MLCMatMulLayer,
     MLCPaddingLayer,
@@ -108,33 +106,7 @@ def _embedded(build: Builder, x: MLCTensor, module: nn.Embedding) -> MLCTensor:
 
 
 def _last_step(build: Builder, x: MLCTensor, module: networks.LastStep, *states: MLCTensor) -> MLCTensor:
-    own = module.lstm
-    descriptor = MLCLSTMDescriptor(
-        inputSize=own.input_size,
-        hiddenSize=own.hidden_size,
-        layerCount=own.num_layers,
-        usesBiases=True,
-        batchFirst=True,
-        isBidirectional=own.bidirectional,
-        returnsSequences=True,
-        dropout=0.0,
-    )
-    suffixes = [f"l{n}{way}" for way in ["", *["_reverse"] * own.bidirectional] for n in range(own.num_layers)]
-
-    def gates(*names: str) -> list[MLCTensor]:
-        found = []
-        for suffix in suffixes:
-            total = sum(getattr(own, f"{name}_{suffix}") for name in names)
-            found += [tensor(part) for part in total.chunk(4)]
-        return found
-
-    layer = MLCLSTMLayer(
-        descriptor=descriptor,
-        inputWeights=gates("weight_ih"),
-        hiddenWeights=gates("weight_hh"),
-        biases=gates("bias_ih", "bias_hh"),
-    )
-    y = build.add(layer, x, *states)
+    y = build.add(lstm(module.lstm, returns_sequences=True), x, *states)
     batch, time, width = y.descriptor.shape
     last = build.add(MLCSliceLayer(start=[0, time - 1, 0], end=[batch, time, width], stride=None), y)
     return unwrap(build.graph.reshape(shape=[batch, width], source=last))
