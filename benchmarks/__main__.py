@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import json
 import logging
@@ -15,7 +16,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,59 +86,98 @@ def steps_in(seconds: float, contender: Any, device: torch.device) -> int:
         count *= 4
 
 
+@dataclass
+class Runner:
+    """A contender that runs a workload."""
+
+    contender: Any
+    build: float
+    """Seconds until it has run for the first time."""
+    steps: int = 0
+    """How many of them it runs at a time."""
+    times: list[float] = field(default_factory=list)
+    """Seconds a step, in each round."""
+
+
 def measure(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Median and spread of the ratio to the hand-written loop, over rounds that each run everything once."""
-    running, steps, compile_seconds = {}, {}, {}
-    clock = time.process_time if options.clock == "cpu" else time.perf_counter
-    for name, make in contenders(workload, options).items():
-        begin = time.perf_counter()
-        try:
-            running[name] = make(workload, device)
-        except Exception as error:  # noqa: BLE001 - one contender that cannot run must not end the comparison
-            print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
-            continue
-        compile_seconds[name] = time.perf_counter() - begin
-    if HAND_WRITTEN in running and ONE_CALL in running:
+    runners = _made(workload, device, options)
+    if HAND_WRITTEN in runners and ONE_CALL in runners:
         if workload.random:
             compared(workload, device)
         else:
-            apart(workload, running[HAND_WRITTEN], running[ONE_CALL])
-    for name, contender in list(running.items()):
-        try:
+            apart(workload, runners[HAND_WRITTEN].contender, runners[ONE_CALL].contender)
+    runners = _ready(runners, workload, device, options.block)
+    _run_rounds(runners, device, options)
+    found = _evaluated(runners)
+    if ONE_CALL in found:
+        found[ONE_CALL]["kernels"] = kernel_share(runners[ONE_CALL].contender, found[ONE_CALL]["seconds"], device)
+    return found
+
+
+def _made(workload: Workload, device: torch.device, options: argparse.Namespace) -> dict[str, Runner]:
+    """Those of the contenders that can be made."""
+    found = {}
+    for name, make in contenders(workload, options).items():
+        with _without_ending_the_comparison(name, workload):
             begin = time.perf_counter()
-            block(contender, 2, device)
-            compile_seconds[name] += time.perf_counter() - begin
-            steps[name] = steps_in(options.block, contender, device)
-        except Exception as error:  # noqa: BLE001 - as above
-            print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
-            del running[name]
-            continue
-    times: dict[str, list[float]] = {name: [] for name in running}
-    order = list(running)
+            found[name] = Runner(make(workload, device), time.perf_counter() - begin)
+    return found
+
+
+def _ready(runners: dict[str, Runner], workload: Workload, device: torch.device, seconds: float) -> dict[str, Runner]:
+    """Those that run, each with as many steps as take so many seconds."""
+    found = {}
+    for name, runner in runners.items():
+        with _without_ending_the_comparison(name, workload):
+            begin = time.perf_counter()
+            block(runner.contender, 2, device)
+            runner.build += time.perf_counter() - begin
+            runner.steps = steps_in(seconds, runner.contender, device)
+            found[name] = runner
+    return found
+
+
+@contextlib.contextmanager
+def _without_ending_the_comparison(name: str, workload: Workload) -> Iterator[None]:
+    """A contender that cannot run is named, and the others go on."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - whatever stands in its way
+        print(f"  {name} does not run {workload.name}: {type(error).__name__}: {str(error)[:120]}", file=sys.stderr)
+
+
+def _run_rounds(runners: dict[str, Runner], device: torch.device, options: argparse.Namespace) -> None:
+    """Every round in another order: what comes after another contender may run on a warmer machine."""
+    clock = time.process_time if options.clock == "cpu" else time.perf_counter
+    order = list(runners.values())
     shuffle = random.Random(0)
     gc.collect()
     gc.disable()
     try:
         for _ in range(options.rounds):
             shuffle.shuffle(order)
-            for name in order:
-                times[name].append(block(running[name], steps[name], device, clock))
+            for runner in order:
+                runner.times.append(block(runner.contender, runner.steps, device, clock))
     finally:
         gc.enable()
+
+
+def _evaluated(runners: dict[str, Runner]) -> dict[str, dict[str, float]]:
+    """Ratios to the hand-written loop of the same round, or where that did not run to a contender's own median."""
     found: dict[str, dict[str, float]] = {}
-    for name, own in times.items():
-        base = times.get(HAND_WRITTEN) or [statistics.median(own)] * options.rounds
-        ratios = sorted(a / b for a, b in zip(own, base, strict=True))
+    for name, runner in runners.items():
+        own = statistics.median(runner.times)
+        base = runners[HAND_WRITTEN].times if HAND_WRITTEN in runners else [own] * len(runner.times)
+        ratios = sorted(a / b for a, b in zip(runner.times, base, strict=True))
         quarter = len(ratios) // 4
         found[name] = {
             "ratio": statistics.median(ratios),
             "low": ratios[quarter],
             "high": ratios[-1 - quarter],
-            "seconds": statistics.median(own),
-            "build": compile_seconds[name],
+            "seconds": own,
+            "build": runner.build,
         }
-    if ONE_CALL in found:
-        found[ONE_CALL]["kernels"] = kernel_share(running[ONE_CALL], found[ONE_CALL]["seconds"], device)
     return found
 
 
@@ -149,7 +190,7 @@ def add_deterministic(results: dict[str, dict[str, Any]], options: argparse.Name
         path = Path(folder) / "found.json"
         command = [sys.executable, "-m", "benchmarks", "--alone", "--json", str(path)]
         command += ["--workloads", ",".join(w.name for w in FIRST if w.name in results)]
-        for name in ("device", "rounds", "block", "threads"):
+        for name in ("device", "rounds", "block", "threads", "clock"):
             command += [f"--{name}", str(getattr(options, name))]
         setting = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
         subprocess.run(command, env=os.environ | setting, check=True, stdout=subprocess.DEVNULL)
@@ -233,35 +274,15 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parsed(arguments)
     device = torch.device(options.device)
     use_threads(options.threads, arguments)
-    if options.alone:
-        torch.use_deterministic_algorithms(True)
-    warnings.simplefilter("ignore")
-    logging.getLogger("mlc_torch").setLevel(logging.ERROR)
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    machine = (
-        torch.cuda.get_device_name()
-        if device.type == "cuda"
-        else f"{platform.machine()}, {torch.get_num_threads()} threads"
-    )
+    _set_up(device, options)
+    machine = _machine(device)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {device.type}: {machine}")
-    results, begin, wrong = {}, time.perf_counter(), []
-    for name in chosen(options):
-        try:
-            results[name] = measure(WORKLOADS[name], device, options)
-        except Disagreement as error:
-            wrong.append(str(error))
-            print(f"  NOT COMPARED: {error}", file=sys.stderr)
-            continue
-        shown = ", ".join(f"{n} {r['ratio']:.3f}" for n, r in results[name].items() if n != HAND_WRITTEN)
-        print(f"{name}: {shown}", flush=True)
+    begin = time.perf_counter()
+    results, wrong = _measured(device, options)
     if options.deterministic:
         add_deterministic(results, options)
     if not options.alone:
-        first = {w.name: results[w.name] for w in FIRST if w.name in results}
-        print(f"\n{table(first)}\n" if first else "")
-        here = [{"machine": machine, "device": device.type, "results": results}]
-        print(f"{long_table(here)}\n\n{phases_table(here)}\n")
+        _show(results, device, machine)
     made = {
         "torch": torch.__version__,
         "version": version(),
@@ -274,21 +295,65 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         made["memory"] = compare(WORKLOADS["ResNet-20"], device)
         print(f"peak memory of a ResNet-20 step: {memory_line(made['memory'])}")
     print(f"{len(results)} workloads in {time.perf_counter() - begin:.0f} s")
+    _keep(made, options)
+    if wrong:
+        raise SystemExit("the twins disagree:\n" + "\n".join(wrong))
+    return made
+
+
+def _set_up(device: torch.device, options: argparse.Namespace) -> None:
+    """What holds for every contender."""
+    if options.alone:
+        torch.use_deterministic_algorithms(True)
+    warnings.simplefilter("ignore")
+    logging.getLogger("mlc_torch").setLevel(logging.ERROR)
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
+def _machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name()
+    return f"{platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def _measured(device: torch.device, options: argparse.Namespace) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The numbers of every workload whose twins agree, and what is said of the others."""
+    results, wrong = {}, []
+    for name in chosen(options):
+        try:
+            results[name] = measure(WORKLOADS[name], device, options)
+        except Disagreement as error:
+            wrong.append(str(error))
+            print(f"  NOT COMPARED: {error}", file=sys.stderr)
+            continue
+        shown = ", ".join(f"{n} {r['ratio']:.3f}" for n, r in results[name].items() if n != HAND_WRITTEN)
+        print(f"{name}: {shown}", flush=True)
+    return results, wrong
+
+
+def _show(results: dict[str, dict[str, Any]], device: torch.device, machine: str) -> None:
+    first = {w.name: results[w.name] for w in FIRST if w.name in results}
+    print(f"\n{table(first)}\n" if first else "")
+    here = [{"machine": machine, "device": device.type, "results": results}]
+    print(f"{long_table(here)}\n\n{phases_table(here)}\n")
+
+
+def _keep(made: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write the numbers wherever the options want them."""
+    place = options.json
     if options.measured:
         from benchmarks import report
 
-        options.json = report.MEASURED / f"{report.name_of(device.type, machine, torch.get_num_threads())}.json"
-    if options.json:
-        options.json.write_text(json.dumps(made, indent=1))
+        place = report.MEASURED / f"{report.name_of(made['device'], made['machine'], torch.get_num_threads())}.json"
+    if place:
+        place.write_text(json.dumps(made, indent=1))
     if options.measured:
         report.main()
     if options.picture:
         from benchmarks.picture import draw
 
         draw([made], options.picture)
-    if wrong:
-        raise SystemExit("the twins disagree:\n" + "\n".join(wrong))
-    return made
 
 
 if __name__ == "__main__":

@@ -339,8 +339,6 @@ class MLCompute:
             return np.array(self.seen, np.float32).ravel()
         else:
             assert self.step(number)
-            if self.workload.style == "outputs":
-                self.graph.synchronizeUpdates() if self.workload.trains else None
         if self.workload.style == "outputs" and self.device.type.name == "cpu":
             return self.out.ravel().copy()
         count = self.batch * int(np.prod(self.result.descriptor.shape[1:]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -12,9 +14,9 @@ import pytest
 import torch
 
 from benchmarks import lstm_sizes, report, sweep
-from benchmarks.__main__ import chosen, contenders, parsed, use_threads
+from benchmarks.__main__ import add_deterministic, chosen, contenders, parsed, use_threads
 from benchmarks.agreement import Disagreement, apart, compared
-from benchmarks.contenders import HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
+from benchmarks.contenders import DETERMINISTIC, HAND_WRITTEN, ONE_CALL, HandWritten, MLCompute
 from benchmarks.reasons import reasons
 from benchmarks.table import PHASES, long_table, marked, phases_table
 from benchmarks.workloads import FIRST, WORKLOADS, sequence
@@ -69,6 +71,28 @@ def test_the_first_have_more_contenders():
     assert len(contenders(FIRST[0], options)) == 7
     assert list(contenders(WORKLOADS["train words"], options)) == [HAND_WRITTEN, ONE_CALL]
     assert list(contenders(sequence("one", torch.nn.Identity, 1, infers=True), options)) == [HAND_WRITTEN, ONE_CALL]
+
+
+def test_what_repeats_itself_is_measured_with_the_same_clock(monkeypatch):
+    """In a process of its own, which is given every option that the measuring follows."""
+    asked: list[argparse.Namespace] = []
+
+    def in_a_process(command: list[str], **_: object) -> None:
+        options = parsed(command[3:])
+        asked.append(options)
+        cell = {"seconds": 3.0, "ratio": 1.0, "low": 0.5, "high": 1.5}
+        options.json.write_text(json.dumps({"results": {"LSTM": {DETERMINISTIC: cell}}}))
+
+    monkeypatch.setattr(subprocess, "run", in_a_process)
+    given = ["--device", "cpu", "--clock", "cpu", "--rounds", "3", "--block", "0.5", "--threads", "2"]
+    results = {"LSTM": {HAND_WRITTEN: {"seconds": 2.0}}}
+    add_deterministic(results, parsed(given))
+    (options,) = asked
+    assert options.alone and options.workloads == "LSTM"
+    assert {name: getattr(options, name) for name in ("device", "clock", "rounds", "block", "threads")} == {
+        "device": "cpu", "clock": "cpu", "rounds": 3, "block": 0.5, "threads": 2
+    }  # fmt: skip
+    assert results["LSTM"][DETERMINISTIC] == {"seconds": 3.0, "ratio": 1.5, "low": 0.75, "high": 2.25}
 
 
 @pytest.mark.parametrize(
