@@ -11,7 +11,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -29,9 +29,9 @@ _STARTED_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _DEFAULT_TIMEOUT = 60.0
 
 
-def was_started(environment: Mapping[str, str] = os.environ) -> bool:
+def was_started() -> bool:
     """Whether torchrun, or something that speaks as it does, started this process, or its program has joined others itself."""
-    return all(environment.get(name) for name in _STARTED_BY_TORCHRUN) or _has_joined_others()
+    return all(os.environ.get(name) for name in _STARTED_BY_TORCHRUN) or _has_joined_others()
 
 
 def _has_joined_others() -> bool:

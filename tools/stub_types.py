@@ -10,7 +10,6 @@ from mlc_torch.spelling.signature import split_top
 _GIVEN = {
     "Int": "_Int",
     "Float": "_Float",
-    "TimeInterval": "_Float",
     "Bool": "bool",
     "String": "str",
     "NSNumber": "_Float",
@@ -41,7 +40,7 @@ _RETURNED = {
 def given(swift: str, *, raw_values: bool = False) -> str:
     """What an argument accepts. Selectors also take the raw values that Objective-C's constants are."""
     if swift.endswith("?"):
-        return f"{given(_without_question_mark(swift), raw_values=raw_values)} | None"
+        return f"{given(swift[:-1], raw_values=raw_values)} | None"
     if swift in _GIVEN:
         return _GIVEN[swift]
     if swift.startswith("["):
@@ -67,7 +66,7 @@ def returned(swift: str) -> str:
     if swift in _RETURNED:
         return _RETURNED[swift]
     if swift.endswith("?"):
-        return f"{returned(_without_question_mark(swift))} | None"
+        return f"{returned(swift[:-1])} | None"
     if swift.startswith("["):
         key_value = split_top(swift[1:-1], ":")
         return f"dict[str, {returned(key_value[1])}]" if len(key_value) == 2 else f"list[{returned(swift[1:-1])}]"
@@ -83,8 +82,3 @@ def _class(swift: str) -> type:
             f"a declaration names the Swift type {swift!r}, which is neither a class of ours nor in {__file__}"
         )
     return CLASSES[swift]
-
-
-def _without_question_mark(swift: str) -> str:
-    inner = swift[:-1]
-    return inner[1:-1] if inner.startswith("(any") else inner

@@ -133,7 +133,6 @@ def to_hardware(value: Any) -> Any:
 _SIMPLE: dict[str, Converter] = {
     "Int": to_int,
     "Float": to_float,
-    "TimeInterval": to_float,
     "Bool": to_bool,
     "String": to_string,
     "NSNumber": to_number,
@@ -254,7 +253,7 @@ def _named(name: str) -> Converter:
 def converter(type_: str) -> Converter:
     """The converter for a Swift type such as ``[String : MLCTensor]?``."""
     if type_.endswith("?"):
-        return _optional(converter(type_[:-1].removeprefix("(").removesuffix(")") if "(any" in type_ else type_[:-1]))
+        return _optional(converter(type_[:-1]))
     if type_ in _SIMPLE:
         return _SIMPLE[type_]
     if type_.startswith("["):

@@ -109,7 +109,7 @@ def passing(
 
 def _converted(value: str, type_: str, convert: str, known: dict[str, Any], packed: bool) -> list[str]:
     """Lines that leave ``value`` as the member takes it, without a call where it comes so; ``packed``: options as bits."""
-    if type_.endswith("?") and "(any" not in type_:
+    if type_.endswith("?"):
         inner = _converted(value, type_[:-1], convert, known, packed)
         return [f"if {value} is not None:", *(f"    {line}" for line in inner)]
     change = f"{value} = {convert}({value})"
@@ -170,7 +170,7 @@ def _converter(type_: str) -> Converter:
     return coerce if coerce is not None else converter(type_)
 
 
-_EXACT = {"TimeInterval": "float", "Bool": "bool", "String": "str"}
+_EXACT = {"Bool": "bool", "String": "str"}
 
 
 def _is_ours(type_: str) -> bool:

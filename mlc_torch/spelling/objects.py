@@ -162,8 +162,7 @@ def _not_inherited(selector: str) -> Any:
 def _own_declarations(cls: type) -> dict[str, list[Declaration]]:
     found: dict[str, list[Declaration]] = {}
     for value in list(vars(cls).values()):
-        function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
-        for declaration in getattr(function, "__declarations__", ()):
+        for declaration in getattr(value, "__declarations__", ()):
             signature = declaration.signature
             name = signature.called if signature.swift else ""
             found.setdefault(name, []).append(declaration)
