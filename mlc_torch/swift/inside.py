@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import copy as _copy
 import logging
 import warnings
@@ -12,35 +11,13 @@ import torch
 
 from mlc_torch import MLCPaddingPolicy, MLCPoolingType
 from mlc_torch.device import hardware, offered
-from mlc_torch.shown_by_default import standard_error
+from mlc_torch.shown_by_default import EachLineOnce
 
 copy = _copy.copy
 
 
-class _Once(logging.Handler):
-    """Each text once on standard error, as a Swift program shows it; :func:`finish` says how often the others came."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.times: collections.Counter[str] = collections.Counter()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.show(record.getMessage())
-
-    def show(self, text: str) -> None:
-        self.times[text] += 1
-        if self.times[text] == 1:
-            _write(text)
-
-
-def _write(text: str) -> None:
-    there = standard_error()
-    if there is not None:  # a service may have started the program without one
-        there.write(f"MLCompute: {text}\n")
-        there.flush()
-
-
-_shown = _Once()
+_shown = EachLineOnce("MLCompute")
+"""As a Swift program shows it: under the name of the module that it imports."""
 logging.getLogger("mlc_torch").addHandler(_shown)
 
 
@@ -63,9 +40,7 @@ def own_process() -> None:
 
 def finish() -> None:
     """Called when the program ends."""
-    for text, times in _shown.times.items():
-        if times > 1:
-            _write(f"{times} times in all: {text}")
+    _shown.count_repetitions()
 
 
 def padding_policy(raw: int, payload: tuple[int, int] | None = None) -> MLCPaddingPolicy:

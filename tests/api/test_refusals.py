@@ -280,6 +280,23 @@ def test_a_program_without_standard_error_goes_on(shown, monkeypatch):
     handler.count_repetitions()
 
 
+def test_a_swift_program_sees_each_line_once_too():
+    """Under its module's name, and Python's warnings among them; what is remembered has the same end."""
+    code = """import logging, warnings
+from mlc_torch.swift import inside
+inside.own_process()
+for _ in range(3):
+    warnings.warn("beware")
+for i in [*range(2500), 0, 2499]:
+    logging.getLogger("mlc_torch").warning("%d", i)
+inside.finish()
+"""
+    first, *lines = run("import warnings; warnings.simplefilter('always')\n" + code).stderr.splitlines()
+    assert first == "MLCompute: UserWarning: beware"
+    assert lines[:2501] == [f"MLCompute: {i}" for i in [*range(2500), 2499]]
+    assert lines[2501:] == ["MLCompute: UserWarning: beware (and 2 more times)", "MLCompute: 0 (and 1 more time)"]
+
+
 def test_a_swift_program_without_standard_error_goes_on():
     """What shows refusals there is another handler."""
     quiet = "import sys\nsys.stderr = None\nimport mlc_torch.swift.inside\n"

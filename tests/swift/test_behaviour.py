@@ -58,7 +58,7 @@ def test_refusals_are_seen_once_and_counted():
     assert complaints(done) == [
         f"MLCompute: {text} [0]",
         f"MLCompute: {text} [-1]",
-        f"MLCompute: 3 times in all: {text} [0]",
+        f"MLCompute: {text} [0] (and 2 more times)",
     ]
 
 
@@ -184,7 +184,7 @@ def test_inside_python(tmp_path):
         text=True,
         cwd=HERE,
     )
-    assert done.returncode == 0 and "3 times in all" in done.stderr, done.stderr
+    assert done.returncode == 0 and "(and 2 more times)" in done.stderr, done.stderr
 
 
 # Which Python
