@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
@@ -84,6 +84,17 @@ def _expected(cls: Any, cases: Sequence[str], value: Any) -> TypeError:
     return TypeError(f"{cls.__name__}.{meant}" if meant is not None else listed)
 
 
+def _case_of(cls: Any, value: Any, cases: Mapping[int, str]) -> Any:
+    """A case as it is, or the one whose raw value came; ``cases`` are the names by these."""
+    if isinstance(value, cls):
+        return value
+    if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral):
+        raise _expected(cls, list(cases.values()), value)
+    if value not in cases:
+        refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cases.items())}")
+    return cls(int(value))
+
+
 class _Fixed:
     """What enumerations and option sets share: a raw value, and no names that they do not have."""
 
@@ -118,13 +129,7 @@ class MLCEnum(_Fixed, enum.IntEnum, metaclass=_EnumType):
 
     @classmethod
     def _coerce(cls, value: Any) -> MLCEnum:
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, (enum.Enum, bool)) or not isinstance(value, Integral):
-            raise _expected(cls, list(cls.__members__), value)
-        if value not in cls._value2member_map_:
-            refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{m.name} ({m.value})' for m in cls)}")
-        return cls(int(value))
+        return _case_of(cls, value, {case.value: case.name for case in cls})
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -194,13 +199,7 @@ class PayloadEnum(metaclass=_PayloadType):
 
     @classmethod
     def _coerce(cls, value: Any) -> Any:
-        if isinstance(value, cls):
-            return value
-        if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral):
-            raise _expected(cls, list(cls.cases.values()), value)
-        if value not in cls.cases:
-            refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cls.cases.items())}")
-        return cls(int(value))
+        return _case_of(cls, value, cls.cases)
 
     def __int__(self) -> int:
         return self.rawValue
