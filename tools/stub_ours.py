@@ -17,6 +17,17 @@ from mlc_torch.spelling import CLASSES
 _DUNDER = frozenset({"__array__", "__dlpack__", "__dlpack_device__", "__float__", "__getitem__", "__len__"})
 
 
+def said(words: str | None) -> str:
+    """The body of a function in a stub: its docstring, which editors show, or nothing."""
+    return f" {docstring(words)}" if words else " ..."
+
+
+def docstring(words: str | None) -> str:
+    """The first paragraph, in one line."""
+    first = " ".join((words or "").partition("\n\n")[0].split())
+    return f'"""{first}"""' if not first.endswith('"') else f'"""{first} """'
+
+
 class Ours:
     """Writes the members of ours that programs may use, and remembers what their annotations need imported."""
 
@@ -66,9 +77,7 @@ class Ours:
                 parts.append("/")
         result = self._annotation(inspect.signature(function).return_annotation, function)
         prefix = "async def" if inspect.iscoroutinefunction(function) else "def"
-        words = (inspect.getdoc(function) or "").partition("\n\n")[0]
-        body = f'"""{" ".join(words.split())}"""' if words else "..."
-        return f"{prefix} {name}({', '.join(parts)}) -> {result}: {body}"
+        return f"{prefix} {name}({', '.join(parts)}) -> {result}:{said(inspect.getdoc(function))}"
 
     def _annotation(self, text: Any, written_in: Any) -> str:
         """An annotation as the stub writes it; ``written_in`` is the function or module whose names it uses."""

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 
-from stub_ours import Ours, names_a_class  # noqa: E402
+from stub_ours import Ours, docstring, names_a_class, said  # noqa: E402
 from stub_types import given, returned  # noqa: E402
 
 import mlc_torch  # noqa: E402
@@ -110,7 +110,7 @@ def stub() -> str:
             body.append(f"{ALIAS}: TypeAlias = Callable[[MLCTensor | None, Exception | None, float], object]\n")
         elif name in FUNCTIONS:
             kind = name.removesuffix("DebugDescription")
-            body.append(f"def {name}(value: {kind} | int, /) -> str | None:{_said(value.__doc__)}\n")
+            body.append(f"def {name}(value: {kind} | int, /) -> str | None:{said(value.__doc__)}\n")
         elif isinstance(value, type) and issubclass(value, (MLCEnum, MLCOptionSet)):
             body.append("\n".join(enumeration(value)) + "\n")
         elif isinstance(value, type) and issubclass(value, MLCObject) and CLASSES.get(name) is value:
@@ -160,7 +160,7 @@ def enumeration(cls: Any) -> Iterator[str]:
     options = issubclass(cls, MLCOptionSet)
     base, meta = ("IntFlag", "_OptionSetType") if options else ("IntEnum", "_EnumType")
     yield f"class {cls.__name__}(_enum.{base}, metaclass={meta}):"
-    yield f"    {_docstring(cls.__doc__)}"
+    yield f"    {docstring(cls.__doc__)}"
     for member in cls.__members__.values():
         yield f"    {member.name} = {member.value}"
     yield from _overloaded(
@@ -185,18 +185,7 @@ def _overloaded(lines: list[str]) -> Iterator[str]:
 
 def _property(name: str, type_: str, words: str | None) -> Iterator[str]:
     yield "    @property"
-    yield f"    def {name}(self) -> {type_}:{_said(words)}"
-
-
-def _said(words: str | None) -> str:
-    """The body of a function in a stub: its docstring, which editors show, or nothing."""
-    return f" {_docstring(words)}" if words else " ..."
-
-
-def _docstring(words: str | None) -> str:
-    """The first paragraph, in one line."""
-    first = " ".join((words or "").partition("\n\n")[0].split())
-    return f'"""{first}"""' if not first.endswith('"') else f'"""{first} """'
+    yield f"    def {name}(self) -> {type_}:{said(words)}"
 
 
 class Writer(Ours):
@@ -208,7 +197,7 @@ class Writer(Ours):
         body = list(self._members(cls, bases[0] if bases else MLCObject, labelled))
         yield from labelled
         yield f"class {cls.__name__}({bases[0].__name__ if bases else '_Object'}):"
-        yield f"    {_docstring(cls.__doc__)}"
+        yield f"    {docstring(cls.__doc__)}"
         yield from body
 
     def _members(self, cls: Any, base: Any, labelled: list[str]) -> Iterator[str]:
@@ -239,7 +228,7 @@ class Writer(Ours):
                 return
             yield f"    {name}: {type_}"
             if p.about:
-                yield f"    {_docstring(p.about)}"
+                yield f"    {docstring(p.about)}"
             return
         if p.labelled is not None:
             # A ready-made layer that its own labelled form can be called on: MLCActivationLayer.celu(a=2).
@@ -253,10 +242,10 @@ class Writer(Ours):
             type_ = special
         yield f"    {name}: ClassVar[{type_}]"
         if p.about:
-            yield f"    {_docstring(p.about)}"
+            yield f"    {docstring(p.about)}"
         if p.selector:
             yield "    @classmethod"
-            yield f"    def {p.selector}(cls) -> {returned(p.type)}:{_said(p.about)}"
+            yield f"    def {p.selector}(cls) -> {returned(p.type)}:{said(p.about)}"
 
     def _selectors(self, cls: Any, base: Any) -> Iterator[str]:
         inherited = [d for declarations in base.__declared__.values() for d in declarations]
@@ -276,7 +265,7 @@ class Writer(Ours):
                 if note:  # a comment for the type checkers must stand on the line of the signature
                     yield f"    def {name}({signature}) -> {result}: ...{note}"
                 else:
-                    yield f"    def {name}({signature}) -> {result}:{_said(d.words)}"
+                    yield f"    def {name}({signature}) -> {result}:{said(d.words)}"
 
 
 def _in_order(declarations: list[Declaration]) -> list[Declaration]:
@@ -308,7 +297,7 @@ def _swift(declaration: Declaration, name: str) -> str:
     result = "None" if name == "__init__" else returned(signature.returns)
     note = "  # type: ignore[misc]" if name == "__new__" and result.endswith("| None") else ""
     prefix = "async def" if signature.is_async else "def"
-    body = f" ...{note}" if note else _said(declaration.words)
+    body = f" ...{note}" if note else said(declaration.words)
     return f"    {prefix} {name}({', '.join(parts)}) -> {result}:{body}"
 
 
