@@ -1,4 +1,4 @@
-"""Where a graph runs, and the platform's random seed. The only room that asks torch what hardware there is."""
+"""Where a graph runs, out of the devices that torch sees, and the platform's random seed."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def hardware(device: torch.device) -> tuple[str, int]:
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(device)
         return about.name, about.total_memory
-    return f"{platform.processor() or platform.machine()} {device.type.upper()}", _main_memory()
+    return f"{platform.processor() or platform.machine()} {device.type.upper()}", MAIN_MEMORY
 
 
-def _main_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+MAIN_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62
+"""Bytes of this machine; where nobody can be asked, more than any has."""
 
 
 def offered() -> list[torch.device]:

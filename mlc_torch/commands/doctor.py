@@ -16,7 +16,7 @@ import torch
 import mlc_torch as mlc
 from mlc_torch.commands.checks import check, layers
 from mlc_torch.commands.training_check import check_training
-from mlc_torch.device import offered
+from mlc_torch.device import hardware, offered
 from mlc_torch.refusals import in_one_line
 
 
@@ -56,12 +56,10 @@ def _print(text: str) -> None:
 
 
 def _hardware(device: torch.device) -> str:
-    if device.type == "cuda":
-        about = torch.cuda.get_device_properties(device)
-        return f"{about.name}, {about.total_memory / 2**30:.0f} GiB"
-    if device.type == "mps":
-        return f"{platform.processor() or platform.machine()} GPU"
-    return f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"
+    if device.type == "cpu":
+        return f"{os.cpu_count()} cores, torch uses {torch.get_num_threads()} threads"
+    name, memory = hardware(device)
+    return f"{name}, {memory / 2**30:.0f} GiB"
 
 
 def _works(device: mlc.MLCDevice) -> list[str]:
@@ -115,12 +113,12 @@ def _rounds(backend: Any, part: Callable[[], Any]) -> bool:
 
 
 def _moves(kind: mlc.MLCDataType, device: mlc.MLCDevice) -> str | None:
-    values = torch.tensor([[0, 1, 1], [1, 0, 1]], dtype=getattr(torch, kind.name.removesuffix("ean")))
+    tensor = mlc.MLCTensor(shape=[2, 3], dataType=kind)
+    values = torch.tensor([[0, 1, 1], [1, 0, 1]], dtype=tensor.dtype)
     back = torch.zeros_like(values)
     size = values.numel() * values.element_size()
     try:
         with mlc.strict():
-            tensor = mlc.MLCTensor(shape=[2, 3], dataType=kind)
             tensor.bindAndWriteData(mlc.MLCTensorData(bytesNoCopy=values, length=size), to=device)
             tensor.copyDataFromDeviceMemory(toBytes=back, length=size, synchronizeWithDevice=True)
     except Exception as error:  # noqa: BLE001 - whatever a device cannot do is what the report is about

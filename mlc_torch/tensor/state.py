@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from mlc_torch.device import MLCDevice, queueing
+from mlc_torch.device import MAIN_MEMORY, MLCDevice, queueing
 from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
@@ -383,14 +382,11 @@ def _has_moved(view: memoryview) -> bool:
     return isinstance(view.obj, ctypes.Array) and view.obj.owner.data_ptr() != ctypes.addressof(view.obj)  # type: ignore[attr-defined]
 
 
-_MEMORY_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62
-
-
 @really
 def allocate(descriptor: MLCTensorDescriptor, make: Callable[..., torch.Tensor] = torch.empty) -> torch.Tensor:
     """Host memory for a tensor; more than the machine has is refused rather than left to the system to kill us over."""
-    if descriptor._nbytes > _MEMORY_BYTES:
-        refuse(f"shape {descriptor.shape} needs {descriptor._nbytes} bytes, this machine has {_MEMORY_BYTES}")
+    if descriptor._nbytes > MAIN_MEMORY:
+        refuse(f"shape {descriptor.shape} needs {descriptor._nbytes} bytes, this machine has {MAIN_MEMORY}")
     try:
         return make(descriptor._shape, dtype=TORCH_TYPES[descriptor._dataType], device="cpu")
     except (RuntimeError, MemoryError) as error:
