@@ -84,16 +84,10 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
             if length > view.nbytes:
                 refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
             view = view[:length]
-        made: MLCTensorData = object.__new__(cls)  # type: ignore[arg-type]  # declared on the class, called with it
-        fields = made.__dict__
-        fields["_length"], fields["_owner"] = length, bytes
-        fields["_element"], fields["_shape"] = element, None
-        if type(element) is tuple or not length:
-            fields["_bytes"], fields["_views"] = view, {}
-        else:
-            fields["_lies"] = TensorMemory(bytes, view, is_fixed=deallocator is not None)
+        made: MLCTensorData = cls._of(bytes, view, element, deallocator is not None)
         if deallocator is not None:
             last: Any = made
+            fields = made.__dict__
             if length:
                 # Whoever looks into the memory, be it ``tensor.data`` or a torch tensor, looks through this and holds it.
                 last = memory_at(address_of(view), length, view)
@@ -123,12 +117,19 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     @classmethod
     def _over(cls, memory: Any) -> MLCTensorData:
         """The whole of a buffer."""
-        view, element = seen_as_bytes(memory)
-        made: MLCTensorData = cls._make(length=view.nbytes, owner=memory, element=element, shape=None)
-        if type(element) is tuple or not view.nbytes:
-            made.__dict__["_bytes"], made.__dict__["_views"] = view, {}
+        return cls._of(memory, *seen_as_bytes(memory))
+
+    @classmethod
+    def _of(cls, memory: Any, view: memoryview, element: Element, is_fixed: bool = False) -> MLCTensorData:
+        """These bytes of a buffer; ``is_fixed``: they are not followed where torch moves its tensor's."""
+        made: MLCTensorData = object.__new__(cls)
+        fields, length = made.__dict__, view.nbytes
+        fields["_length"], fields["_owner"] = length, memory
+        fields["_element"], fields["_shape"] = element, None
+        if type(element) is tuple or not length:
+            fields["_bytes"], fields["_views"] = view, {}
         else:
-            made.__dict__["_lies"] = TensorMemory(memory, view)
+            fields["_lies"] = TensorMemory(memory, view, is_fixed=is_fixed)
         return made
 
     @classmethod

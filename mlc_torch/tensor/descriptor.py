@@ -8,16 +8,9 @@ from mlc_torch.descriptors.base import Descriptor, positive
 from mlc_torch.enums import MLCDataType
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop, static_prop
+from mlc_torch.tensor.data import TORCH_TYPES
 
-ELEMENT_BYTES = {
-    MLCDataType.float32: 4,
-    MLCDataType.float16: 2,
-    MLCDataType.boolean: 1,
-    MLCDataType.int64: 8,
-    MLCDataType.int32: 4,
-    MLCDataType.int8: 1,
-    MLCDataType.uint8: 1,
-}
+ELEMENT_BYTES = {data_type: torch_type.itemsize for data_type, torch_type in TORCH_TYPES.items()}
 MAX_DIMENSIONS = 4  # measured: five or more dimensions are refused (evidence.md A.1)
 _FLOAT = MLCDataType.float32
 

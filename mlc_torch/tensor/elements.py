@@ -28,7 +28,6 @@ _BITS_OF: dict[torch.dtype, set[torch.dtype]] = {
     torch.float16: {torch.uint16},
 }
 """What stands for the same bits: unsigned for signed, and uint16 where a language has no half floats."""
-_WIDTHS = {torch.float32: 4, torch.float16: 2, torch.int64: 8, torch.int32: 4}
 
 FITTING: set[tuple[Element, torch.dtype]] = set()
 """Pairs that were found to fit: a program uses few, again and again."""
@@ -54,7 +53,7 @@ def check_fit(element: Element, dtype: torch.dtype, who: str, given: Sequence[in
         else:
             raw = "array.reshape(-1)" if are_bytes else "array.view(np.uint8)"
             out = f"pass array.astype({_numpy_name(wanted)}), or {raw} if these are raw bytes"
-        refuse(f"{who} has elements of type {spoken(element)}{rows} are {wanted}; {out}")
+        refuse(f"{who} has elements of type {_in_words(element)}{rows} are {wanted}; {out}")
     FITTING.add((element, dtype))
 
 
@@ -79,20 +78,20 @@ def _format_fits(format_: str, size: int, dtype: torch.dtype) -> bool:
         return True
     if letter == "?":
         return dtype in _ONE_BYTE
-    if order not in _NATIVE or size != _WIDTHS.get(dtype) or len(letter) != 1:
+    if dtype in _ONE_BYTE or order not in _NATIVE or size != dtype.itemsize or len(letter) != 1:
         return False
     if dtype.is_floating_point:
         return letter in _FLOATS or (letter == "H" and dtype is torch.float16)
     return letter in _INTEGERS
 
 
-_SPOKEN: dict[str, str] = {
+_WORDS: dict[str, str] = {
     **dict.fromkeys(_FLOATS, "float"),
     **{letter: "uint" if letter.isupper() else "int" for letter in _INTEGERS},
 }
 
 
-def spoken(element: Any) -> str:
+def _in_words(element: Any) -> str:
     """The type in NumPy's words where it has some, else the format as it is."""
     if isinstance(element, torch.dtype):
         return str(element)
@@ -100,7 +99,7 @@ def spoken(element: Any) -> str:
     letter = format_.lstrip("@=<>!")
     if letter == "?":
         return "bool"
-    if letter not in _SPOKEN:
+    if letter not in _WORDS:
         return f"{format_!r} (of the buffer protocol)"
     order = "big-endian " if format_[0] in ">!" else "little-endian " if format_[0] == "<" else ""
-    return ("" if not order or format_[0] in _NATIVE else order) + f"{_SPOKEN[letter]}{8 * size}"
+    return ("" if not order or format_[0] in _NATIVE else order) + f"{_WORDS[letter]}{8 * size}"
