@@ -15,7 +15,7 @@ from mlc_torch.engine.plan import Plan, Step, combine, is_known
 from mlc_torch.going_back import undone
 from mlc_torch.printable import printable
 from mlc_torch.refusals import refuse
-from mlc_torch.tensor.little import LITTLE
+from mlc_torch.tensor.addresses import LITTLE
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private.autograd import backward, wake_autograd
 from mlc_torch.torch_private.lstm import called_in_place

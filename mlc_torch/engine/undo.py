@@ -17,7 +17,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.going_back import undone
 from mlc_torch.layers.noise import Noise
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
-from mlc_torch.tensor.little import LITTLE
+from mlc_torch.tensor.addresses import LITTLE
 from mlc_torch.torch_private.lists import copy_all
 from mlc_torch.torch_private.lstm import own_weights_again
 from mlc_torch.torch_private.modes import ambience, restore_ambience

@@ -13,7 +13,7 @@ from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.elements import FITTING
-from mlc_torch.tensor.memory import refuse_lack_of_memory
+from mlc_torch.tensor.lack_of_memory import refuse_lack_of_memory
 from mlc_torch.tensor.staged import is_much, staged_for
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private.modes import is_disturbed

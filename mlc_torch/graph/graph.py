@@ -25,7 +25,7 @@ from mlc_torch.layers import (
 from mlc_torch.nodes.node import Node, handles, infer, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
-from mlc_torch.seeing.dot import dot_description
+from mlc_torch.seeing.dot_description import dot_description
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.summary import Summary
 from mlc_torch.spelling import MLCObject, declare, objc_only, prop

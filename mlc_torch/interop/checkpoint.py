@@ -35,7 +35,7 @@ from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.midst import refuse_in_the_midst
 from mlc_torch.spelling.own import as_path, as_switch
 from mlc_torch.tensor import TensorState
-from mlc_torch.tensor.memory import refusing_lack_of_memory
+from mlc_torch.tensor.lack_of_memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state, held_by, shared_count, way_back
 from mlc_torch.torch_private.modes import really
 

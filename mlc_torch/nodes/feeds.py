@@ -16,9 +16,9 @@ from mlc_torch.layers.loss_formulas import class_axis
 from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.addresses import LITTLE
 from mlc_torch.tensor.data import USUAL, seen_as_bytes
 from mlc_torch.tensor.elements import Element
-from mlc_torch.tensor.little import LITTLE
 
 LINKED = "linked tensor"
 """The kind of feed that a call is given no data for: a linked graph computes it."""

@@ -29,7 +29,7 @@ from mlc_torch.running.signatures import COMPILE, DATA, TENSORS
 from mlc_torch.running.state import Compiled, Variant
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
-from mlc_torch.tensor.memory import refusing_lack_of_memory
+from mlc_torch.tensor.lack_of_memory import refusing_lack_of_memory
 from mlc_torch.tensor.state import changes
 from mlc_torch.torch_private.modes import ambience, is_traced, restore_ambience
 

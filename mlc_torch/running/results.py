@@ -18,8 +18,8 @@ from mlc_torch.running.request import Data
 from mlc_torch.running.state import Declared
 from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.addresses import LITTLE
 from mlc_torch.tensor.data import USUAL
-from mlc_torch.tensor.little import LITTLE
 
 
 def publish(session: Session, device: MLCDevice) -> TensorState:

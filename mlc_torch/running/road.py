@@ -34,7 +34,7 @@ from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.state import Runs
 from mlc_torch.running.users import Users
 from mlc_torch.tensor import MLCTensor, TensorState
-from mlc_torch.tensor.memory import no_memory
+from mlc_torch.tensor.lack_of_memory import no_memory
 from mlc_torch.torch_private.memory import lacks_memory
 from mlc_torch.torch_private.modes import (
     Ambience,

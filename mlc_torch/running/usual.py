@@ -23,9 +23,8 @@ from mlc_torch.running.results import into_full, output_targets
 from mlc_torch.running.road import fail, is_soon_done, recover
 from mlc_torch.running.state import Usual, never
 from mlc_torch.tensor import MLCTensor, TensorState
-from mlc_torch.tensor.addresses import memory_type
+from mlc_torch.tensor.addresses import LITTLE, memory_type
 from mlc_torch.tensor.data import USUAL
-from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.state import changes
 from mlc_torch.torch_private.modes import DISTURBED, SURROUNDINGS, records_gradients
 

@@ -1,4 +1,4 @@
-"""Memory by its address."""
+"""Memory by its address, and how much of it is rather copied than looked into."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import functools
 from typing import Any
 
 import numpy as np
+
+LITTLE = 16 << 10
+"""Bytes that are copied in less time than a tensor over them is made."""
 
 
 def address_of(view: memoryview) -> int:

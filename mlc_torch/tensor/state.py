@@ -19,11 +19,10 @@ from mlc_torch.device import MAIN_MEMORY, MLCDevice, queueing
 from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject
-from mlc_torch.tensor.addresses import memory_at, memory_type
+from mlc_torch.tensor.addresses import LITTLE, memory_at, memory_type
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
-from mlc_torch.tensor.little import LITTLE
 from mlc_torch.tensor.staged import staged_for
 from mlc_torch.torch_private.modes import really
 

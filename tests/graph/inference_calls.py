@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch import MLCExecutionOptions, MLCRefusal
-from mlc_torch.tensor.little import LITTLE
+from mlc_torch.tensor.addresses import LITTLE
 from tests.graph.programs import data
 
 BATCH, OUTPUTS = 4, 3
