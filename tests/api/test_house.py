@@ -98,7 +98,6 @@ SNIFFING_OF_OTHER_THINGS = {
     "interop/dry_run.py": 1,  # modules that programs give
     "interop/torch_layer.py": 1,  # whether its own initializer has run
     "interop/torch_optimizer.py": 1,  # past the look at the name: one is written in every step
-    "commands/doctor.py": 1,  # torch's element types by name
 }
 
 
