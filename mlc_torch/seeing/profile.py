@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from mlc_torch.printable import printable
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.table import Table, in_seconds, shown
 from mlc_torch.spelling.own import as_path
+from mlc_torch.whole_files import write_whole
 
 _BY_LAYER = MLCExecutionOptions.perLayerProfiling.value
 _BACKWARD = "autograd::engine::evaluate_function"
@@ -59,6 +62,7 @@ class Profile(Table):
         self._facts, self._runs = facts, runs
         self._profiler: Any = None
         self._ended = False
+        self._trace: bytes | None = None
         self.layers: list[Row] = []
         """One for each node that ran, in the order of the graph."""
         self.elsewhere = 0.0
@@ -73,11 +77,20 @@ class Profile(Table):
         path = as_path("Profile.save_chrome_trace", path)
         if not self._ended:
             raise RuntimeError("nothing has been profiled yet; the trace is there when the with block has ended")
-        path.open("wb").close()  # torch only writes a line to stderr where it cannot write the file
-        self._profiler.export_chrome_trace(str(path))
-        if path.is_file() and not path.stat().st_size:
-            raise OSError(errno.EIO, "torch could not write the trace", str(path))
+        if self._trace is None:
+            self._trace = self._written_by_torch(path)
+        write_whole(path, gzip.compress(self._trace) if path.suffix == ".gz" else self._trace)
         return path
+
+    def _written_by_torch(self, path: Path) -> bytes:
+        """The trace, which torch writes once only, into a file, and with no more than a line to stderr where it cannot."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder, "trace.json")
+            self._profiler.export_chrome_trace(str(trace))
+            written = trace.read_bytes() if trace.is_file() else b""
+        if not written:
+            raise OSError(errno.EIO, "torch could not write the trace", str(path))
+        return written
 
     def __enter__(self) -> Profile:
         if self._profiler is not None:

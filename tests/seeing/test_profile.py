@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -95,6 +96,35 @@ def test_a_trace_that_torch_does_not_write(tmp_path, monkeypatch):
     monkeypatch.setattr(report._profiler, "export_chrome_trace", lambda path: None)
     with pytest.raises(OSError, match="torch could not write the trace"):
         report.save_chrome_trace(tmp_path / "trace.json")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_is_written_as_often_as_asked(tmp_path):
+    """torch itself refuses to write it a second time."""
+    built = perceptron()
+    graph = training(built)
+    report = graph.profile(lambda: step(graph, built))
+    with pytest.raises(FileNotFoundError, match=r"missing.again\.json"):
+        report.save_chrome_trace(tmp_path / "missing" / "again.json")
+    one = report.save_chrome_trace(tmp_path / "one.json")
+    first = one.read_bytes()
+    (tmp_path / "link.json").symlink_to(one)
+    report.save_chrome_trace(tmp_path / "link.json")
+    report.save_chrome_trace(tmp_path / "two.json.gz")
+    assert "mlc::hidden" in {event.get("name") for event in json.loads(first)["traceEvents"]}
+    assert one.read_bytes() == first == gzip.decompress((tmp_path / "two.json.gz").read_bytes())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link.json", "one.json", "two.json.gz"]
+    assert (tmp_path / "link.json").is_symlink()
+
+
+def test_a_trace_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    old = tmp_path / "trace.json"
+    old.write_text("old", encoding="utf-8")
+    report = training(perceptron()).profile(lambda: None)
+    monkeypatch.setattr(report._profiler, "export_chrome_trace", lambda path: None)
+    with pytest.raises(OSError, match="torch could not write the trace"):
+        report.save_chrome_trace(old)
+    assert old.read_text(encoding="utf-8") == "old"
 
 
 @pytest.mark.parametrize("path", [5, None, b"trace.json"])
