@@ -16,7 +16,7 @@ from mlc_torch.going_back import undone
 from mlc_torch.graph import MLCGraph
 from mlc_torch.interop.graphs import expect_graph
 from mlc_torch.interop.names import spelled, unused
-from mlc_torch.refusals import in_one_line, log
+from mlc_torch.refusals import in_one_line, log, pass_on_signals
 from mlc_torch.spelling.own import as_path, as_switch
 
 T = TypeVar("T")
@@ -118,6 +118,7 @@ def _exported(module: SharedGraphModule, dynamic_batch: bool) -> tuple[torch.exp
         try:
             return _program(module, free), free
         except Exception as error:  # noqa: BLE001 - torch has many ways to say that a size is not free
+            pass_on_signals(error)
             _warn_of_fixed(module, error)
     return _program(module, {}), {}
 

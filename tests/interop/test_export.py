@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 
@@ -178,6 +179,48 @@ def test_a_batch_that_cannot_be_open_is_fixed(tmp_path, caplog):
     torch.testing.assert_close(program.module()(given), module(given))
     fixed = export_program(convolution_network(4), dynamic_batch=False)
     assert not fixed.range_constraints
+
+
+class Late(Exception):
+    """What a program's own signal handler raises."""
+
+
+class Ringing(torch.nn.Module):
+    """A signal comes in the middle of a run of it, for each that is left."""
+
+    def __init__(self, left: list[signal.Signals]) -> None:
+        super().__init__()
+        self.pop = left.pop  # torch.export puts back what a forward pass changes in a module's own lists
+        self.any_left = left.__len__
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.any_left():
+            signal.raise_signal(self.pop())
+        return torch.tanh(x)
+
+
+@pytest.mark.parametrize("export", [export_program, lambda graph: export_onnx(graph, "late.onnx")])
+def test_a_signal_handler_s_own_exception_comes_out(export, tmp_path, monkeypatch, caplog):
+    """It does not pass for torch's word that the batch cannot be open."""
+    monkeypatch.chdir(tmp_path)
+
+    def ring(*_: object) -> None:
+        raise Late
+
+    left: list[signal.Signals] = []
+    graph = mlc.MLCGraph()
+    graph.node(TorchLayer(Ringing(left)), source=empty(4, 3))
+    before = signal.signal(signal.SIGINT, ring)
+    try:
+        left.append(signal.SIGINT)
+        with pytest.raises(Late):
+            export(graph)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not warnings_of_ours(caplog)
+    assert not list(tmp_path.iterdir())
+    x = torch.from_numpy(numbers(7, 3))
+    torch.testing.assert_close(export_program(graph).module()(x), torch.tanh(x))
 
 
 def test_exporting_leaves_modes_alone():
