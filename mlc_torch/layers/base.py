@@ -72,6 +72,8 @@ class MLCLayer(MLCObject):
     _module: nn.Module | None
     _uses: list[ParameterUse]
     _buffers: list[TensorState]
+    _is_bare = False
+    """Whether a plain ``init`` made it: it has nothing to compute with, and no node takes it."""
     _module_is_given: ClassVar[bool] = False
     """Whether the program gave the module, and expects to find it as it is."""
     _hidden_fields: ClassVar[frozenset[str]] = frozenset()
@@ -106,6 +108,7 @@ class MLCLayer(MLCObject):
             if declared.getter is None:
                 made.__dict__.setdefault(declared.stored, None)
         made._label = None
+        made._is_bare = True
         return made
 
     @declare(

@@ -35,6 +35,8 @@ class Node:
 def infer(layer: MLCLayer, reads: Sequence[TensorState]) -> tuple[TensorState, ...]:
     """New tensors for the results of ``layer``; a refusal names the layer and what it was given."""
     try:
+        if layer._is_bare:
+            refuse("the layer was made by new() and has no parameters; make it by an initializer that takes them")
         return tuple(TensorState(d) for d in layer._infer([c.descriptor for c in reads]))
     except MLCRefusal as why:
         refuse(f"{describe(layer, reads)}: {why.reason}")

@@ -78,6 +78,8 @@ class TensorState:
     )
 
     def __init__(self, descriptor: MLCTensorDescriptor, host: MLCTensorData | None = None) -> None:
+        if not descriptor._shape:
+            refuse("the descriptor was made by new() and has no shape; make it with one")
         self.descriptor = descriptor
         self.dtype, self.shape, self.nbytes = TORCH_TYPES[descriptor._dataType], descriptor._shape, descriptor._nbytes
         self.tensor_id = next(_ids)

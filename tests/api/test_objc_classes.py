@@ -150,6 +150,37 @@ def test_nothing_can_be_computed_with_a_blank_tensor():
         blank.numpy()
 
 
+WITHOUT_ARGUMENTS = {"MLCConcatenationLayer", "MLCSelectionLayer"}
+"""Layers that an initializer without arguments makes, whole."""
+
+
+@pytest.mark.parametrize("name", sorted({n for n in api()["classes"] if n.endswith("Layer")} - WITHOUT_ARGUMENTS))
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_no_node_takes_a_layer_without_its_parameters(name, count):
+    sources = [MLCompute.MLCTensor.tensorWithShape_([2, 3, 4, 4]) for _ in range(count)]
+    graph, layer = MLCompute.MLCGraph.graph(), getattr(MLCompute, name).new()
+    assert graph.nodeWithLayer_sources_(layer, sources) is None
+    assert "made by new() and has no parameters" in str(mlc_torch.last_refusal())
+    assert graph.layers() == []
+
+
+def test_a_loss_without_its_parameters_is_refused():
+    graph, loss = MLCompute.MLCGraph.graph(), MLCompute.MLCLossLayer.new()
+    graph.nodeWithLayer_source_(MLCompute.MLCActivationLayer.reluLayer(), MLCompute.MLCTensor.tensorWithShape_([2, 3]))
+    training = MLCompute.MLCTrainingGraph.graphWithGraphObjects_lossLayer_optimizer_([graph], loss, None)
+    labels = MLCompute.MLCTensor.tensorWithShape_([2, 3])
+    assert training is None or not (
+        training.addInputs_lossLabels_({}, {"labels": labels})
+        and training.compileWithOptions_device_(0, MLCompute.MLCDevice.cpuDevice())
+    )
+    assert "made by new() and has no parameters" in str(mlc_torch.last_refusal())
+
+
+def test_a_tensor_needs_a_shape():
+    assert MLCompute.MLCTensor.tensorWithDescriptor_(MLCompute.MLCTensorDescriptor.new()) is None
+    assert "made by new() and has no shape" in str(mlc_torch.last_refusal())
+
+
 def test_keywords_choose_a_factory():
     """PyObjC 10.3 and later take the parts of a selector as keywords, in their order."""
     made = MLCompute.MLCTensor(shape=[2, 3], dataType=MLCompute.MLCDataTypeInt8)
