@@ -127,8 +127,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not marked or any(name != "cpu" for name in _wanted(config)):
         return
     from mlc_torch.testing import accelerators
+    from mlc_torch.testing.devices import cpu_stands_in
 
     why = "the options leave only the CPU" if accelerators() else "torch sees no GPU here"
+    if cpu_stands_in():
+        why = "with MLC_TORCH_GPU=cpu there is only the CPU; --mlc-device=gpu runs them on it"
     for item in marked:
         item.add_marker(pytest.mark.skip(reason=f"{_GPU}: {why}"))
 

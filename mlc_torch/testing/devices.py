@@ -11,8 +11,13 @@ def devices() -> list[str]:
 
 
 def accelerators() -> list[str]:
-    """The kinds of GPU that are there: ``cuda`` or ``mps``."""
-    return list(dict.fromkeys(gpu.type for gpu in offered()))
+    """The kinds of GPU that are there: ``cuda`` or ``mps``. The CPU that ``MLC_TORCH_GPU=cpu`` lets stand in is none."""
+    return list(dict.fromkeys(gpu.type for gpu in offered() if gpu.type != "cpu"))
+
+
+def cpu_stands_in() -> bool:
+    """Whether ``MLC_TORCH_GPU=cpu`` makes ``gpu`` a device that computes on the CPU."""
+    return any(gpu.type == "cpu" for gpu in offered())
 
 
 def device_named(name: str) -> MLCDevice:
@@ -23,4 +28,4 @@ def device_named(name: str) -> MLCDevice:
     for gpu in there:
         if name in ("gpu", gpu.type, str(gpu)):
             return MLCDevice._on([gpu])
-    raise ValueError(f"there is no device {name!r} here; there is {', '.join(['cpu', *map(str, there)])}")
+    raise ValueError(f"there is no device {name!r} here; there is {', '.join(dict.fromkeys(['cpu', *map(str, there)]))}")

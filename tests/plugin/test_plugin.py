@@ -27,6 +27,7 @@ NO_GPU = not mlc_torch.testing.accelerators()
 def project(pytester, monkeypatch):
     monkeypatch.delenv("MLC_TORCH_STRICT", raising=False)
     monkeypatch.delenv("MLC_TORCH_DEVICE", raising=False)
+    monkeypatch.delenv("MLC_TORCH_GPU", raising=False)
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider -p no:benchmark")
     return pytester
 
@@ -272,6 +273,19 @@ def test_the_option_may_leave_only_the_cpu(project, monkeypatch):
     found = run(project, GPU, "--mlc-device=cpu")
     found.assert_outcomes(passed=1, skipped=2)
     found.stdout.fnmatch_lines(["2 tests for a GPU did NOT run (mlc_gpu: the options leave only the CPU):"])
+
+
+def test_the_cpu_that_stands_in_for_a_gpu_is_none(project, monkeypatch):
+    monkeypatch.setenv("MLC_TORCH_GPU", "cpu")
+    assert mlc_torch.testing.devices() == ["cpu"] and mlc_torch.testing.accelerators() == []
+    with pytest.raises(ValueError, match="there is cpu$"):
+        mlc_torch.testing.device_named("abacus")
+    found = run(project, GPU)
+    found.assert_outcomes(passed=1, skipped=2)
+    why = "mlc_gpu: with MLC_TORCH_GPU=cpu there is only the CPU; --mlc-device=gpu runs them on it"
+    found.stdout.fnmatch_lines([f"2 tests for a GPU did NOT run ({why}):"])
+    on_it = GPU.replace('torch_device.type != "cpu"', 'type.name == "gpu"')
+    run(project, on_it, "--mlc-device=gpu").assert_outcomes(passed=3)
 
 
 # Strict mode
