@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -11,9 +11,11 @@ from mlc_torch.device import offered, randomness
 from mlc_torch.graph import MLCGraph
 from mlc_torch.graph.torch_module import layer_names
 from mlc_torch.interop.names import spelled, unused
+from mlc_torch.layers.base import MLCLayer
 from mlc_torch.layers.noise import Noise
 from mlc_torch.nodes.node import unique_layers
 from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.refusals import refuse
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.optimizer_state import state_of
 
@@ -37,8 +39,7 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
             if id(use.cell) not in seen:
                 parameters[f"{name}.{use.role}"] = use.cell
                 seen.add(id(use.cell))
-        shown = [n for n, buffer in layer.module.named_buffers() if buffer.numel()]
-        for buffer, cell in zip(shown, layer._buffer_cells, strict=True):
+        for buffer, cell in _buffers(layer):
             if id(cell) not in seen:
                 statistics[f"{name}.{buffer}"] = cell
                 seen.add(id(cell))
@@ -47,6 +48,31 @@ def standing_cells(graph: MLCGraph) -> tuple[dict[str, TensorState], dict[str, T
             parameters[unused(spelled(name), parameters)] = cell
             seen.add(id(cell))
     return parameters, statistics
+
+
+def _buffers(layer: MLCLayer) -> Iterator[tuple[str, TensorState]]:
+    """The layer's own, by their names in its module. Of others, only what ``state_dict`` leaves out, too, is left out."""
+    own = layer._buffer_cells
+    for cell in own:
+        memory_of(cell)
+    there: list[TensorState] = []
+    for name, buffer in layer.module.named_buffers():
+        found = next((cell for cell in own if cell.is_seen_by(buffer)), None)
+        if found is not None:
+            there.append(found)
+            yield name, found
+        elif buffer.numel() and name in layer.module.state_dict():
+            _refuse_other_buffers(layer, f"{name!r} of its module is not in the layer's memory")
+    if len(there) < len(own):
+        _refuse_other_buffers(layer, "that its module had is no longer there")
+
+
+def _refuse_other_buffers(layer: MLCLayer, what: str) -> NoReturn:
+    refuse(
+        f"layer {layer.label!r} ({type(layer).__name__}): buffer {what}: it was replaced, added or removed since the layer was "
+        "made, and a checkpoint holds those of then. Write into a buffer that is there (buffer.copy_(values)); one with "
+        "persistent=False may be added"
+    )
 
 
 def _trained_tensors(graph: MLCGraph) -> Iterator[tuple[str, TensorState]]:

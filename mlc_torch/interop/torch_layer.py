@@ -40,6 +40,9 @@ class TorchLayer(MLCLayer):
             raise TypeError(f"TorchLayer expects a torch.nn.Module, got {type(module).__name__}")
         for name, parameter in module.named_parameters():
             _check_parameter(name, parameter)
+        for name, buffer in module.named_buffers():
+            if nn.parameter.is_lazy(buffer) or buffer.numel():
+                _check_memory(f"buffer {name!r}", buffer)
         _check_ties(module)
         parameters = {n: MLCTensorParameter._create(_parameter_tensor(n, p)) for n, p in module.named_parameters()}
         statistics = {n: _over(b, n) for n, b in module.named_buffers() if b.numel()}
@@ -179,11 +182,18 @@ _known: dict[int, tuple[weakref.ref[nn.Parameter], MLCTensor]] = {}
 """The tensor of each parameter that some layer holds, so that two layers which share a parameter train one tensor."""
 
 
+def _check_memory(who: str, tensor: torch.Tensor) -> None:
+    """Refuse what has no elements in a row that a layer's tensor could look at."""
+    if nn.parameter.is_lazy(tensor):
+        refuse(f"{who} has no shape yet; run the lazy module once")
+    if tensor.layout is not torch.strided:
+        refuse(f"{who} is {tensor.layout}, a layer's tensors are dense; use to_dense()")
+    if tensor.device.type == "meta":
+        refuse(f"{who} has no memory: it is on the meta device")
+
+
 def _check_parameter(name: str, parameter: nn.Parameter) -> None:
-    if nn.parameter.is_lazy(parameter):
-        refuse(f"parameter {name!r} has no shape yet; run the lazy module once")
-    if parameter.device.type == "meta":
-        refuse(f"parameter {name!r} has no memory: it is on the meta device")
+    _check_memory(f"parameter {name!r}", parameter)
     if parameter.dtype not in DATA_TYPES:
         refuse(f"parameter {name!r} is {parameter.dtype}, which ML Compute does not have; use module.float()")
     if parameter.numel() == 0:

@@ -27,6 +27,7 @@ from tests.interop.programs import (
     device,
     empty,
     holding,
+    normalization,
     numbers,
     same,
     settings,
@@ -320,6 +321,49 @@ def test_torch_layers(tmp_path):
     for name, value in net.state_dict().items():
         assert torch.equal(other.state_dict()[name], value)
     assert "net.1.num_batches_tracked" in load_file(tmp_path / "a")
+
+
+def normalized(given: bool) -> tuple[mlc.MLCLayer, mlc.MLCGraph]:
+    """A layer with running statistics, ours or the program's own."""
+    layer = TorchLayer(torch.nn.BatchNorm2d(3), label="norm") if given else normalization(3)
+    graph = mlc.MLCGraph()
+    assert graph.node(layer, source=empty(2, 3, 4, 4)) is not None
+    return layer, graph
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda m: m.register_buffer("note", torch.ones(2)), "buffer 'note' of its module is not in the layer's memory"),
+        (lambda m: setattr(m, "running_mean", torch.ones(3)), "buffer 'running_mean' of its module is not in the layer's"),
+        (lambda m: delattr(m, "running_mean"), "buffer that its module had is no longer there"),
+    ],
+)
+def test_buffers_that_are_not_the_layer_s_are_refused(given, change, says, tmp_path):
+    """``state_dict`` has them, and a file without them would go unnoticed."""
+    layer, graph = normalized(given)
+    save_checkpoint(graph, tmp_path / "good")
+    change(layer.module)
+    with pytest.raises(mlc.MLCRefusal, match=says):
+        save_checkpoint(graph, tmp_path / "bad")
+    with pytest.raises(mlc.MLCRefusal, match=says):
+        load_checkpoint(graph, tmp_path / "good")
+    assert [p.name for p in tmp_path.iterdir()] == ["good"]
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_buffer_that_state_dict_leaves_out_is_left_out(given, tmp_path):
+    layer, graph = normalized(given)
+    layer.module.register_buffer("note", torch.ones(2), persistent=False)
+    layer.module.running_mean.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    save_checkpoint(graph, tmp_path / "a")
+    found = [value for name, value in load_file(tmp_path / "a").items() if name.endswith("running_mean")]
+    assert [value.flatten().tolist() for value in found] == [[1, 2, 3]]
+    assert not [name for name in load_file(tmp_path / "a") if name.endswith("note")]
+    other, target = normalized(given)
+    load_checkpoint(target, tmp_path / "a")
+    assert other.module.running_mean.flatten().tolist() == [1, 2, 3]
 
 
 def test_a_tensor_in_two_layers_is_saved_once(tmp_path):

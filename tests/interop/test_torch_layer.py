@@ -494,6 +494,18 @@ def returns(make: Callable[[torch.Tensor], object]) -> nn.Module:
     return Returning()
 
 
+def with_buffer(buffer: torch.Tensor) -> nn.Module:
+    made = nn.Linear(3, 2)
+    made.register_buffer("kept", buffer)
+    return made
+
+
+def with_parameter(value: torch.Tensor) -> nn.Module:
+    made = nn.Linear(3, 2)
+    made.kept = nn.Parameter(value)
+    return made
+
+
 class Moody(nn.Module):
     def forward(self, x):
         return (x, x.sum(1)) if self.training else x
@@ -508,6 +520,10 @@ class Moody(nn.Module):
         (lambda: nn.Linear(3, 2).double(), [(4, 3)], "float64, which ML Compute does not have"),
         (lambda: nn.Linear(3, 2, device="meta"), [(4, 3)], "no memory: it is on the meta device"),
         (lambda: nn.LazyLinear(2), [(4, 3)], "no shape yet"),
+        (lambda: with_buffer(torch.eye(2).to_sparse()), [(4, 3)], "buffer 'kept' is torch.sparse_coo, a layer's tensors are dense"),
+        (lambda: with_buffer(torch.ones(2, device="meta")), [(4, 3)], "TorchLayer(_:label:): buffer 'kept' has no memory"),
+        (lambda: nn.LazyBatchNorm1d(affine=False), [(4, 3)], "buffer 'running_mean' has no shape yet"),
+        (lambda: with_parameter(torch.eye(2).to_sparse()), [(4, 3)], "parameter 'kept' is torch.sparse_coo"),
         (lambda: returns(lambda x: "text"), [(4, 3)], "returns str, and no tensor in it"),
         (lambda: returns(lambda x: x.double()), [(4, 3)], "gives torch.float64; ML Compute has float32"),
         (lambda: returns(lambda x: x[..., None, None, None]), [(4, 3)], "5 dimensions"),
