@@ -69,6 +69,11 @@ class TorchOptimizer(MLCOptimizer):
             refuse(
                 f"{type(optimizer).__name__} calls the network several times in a step; a training graph runs it once"
             )
+        if not all("lr" in group for group in optimizer.param_groups):
+            refuse(
+                f"{type(optimizer).__name__} has groups without a learning rate, which every MLCOptimizer has; give it a default "
+                "for 'lr', as torch's own optimizers and schedulers do"
+            )
         return cls._make(optimizer=optimizer, step=Step(optimizer), timeStep=1, **_NEUTRAL)
 
     @property

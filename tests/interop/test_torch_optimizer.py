@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -161,6 +162,28 @@ def test_what_is_no_optimizer_is_a_type_error(wrong):
 def test_an_optimizer_that_calls_the_network_itself_is_refused():
     assert TorchOptimizer(torch.optim.LBFGS(nn.Linear(2, 2).parameters())) is None
     assert "LBFGS calls the network several times" in str(mlc.last_refusal())
+
+
+class Halving(torch.optim.Optimizer):
+    """The program's own, whose groups have a learning rate or not."""
+
+    def __init__(self, params: Any, **defaults: float) -> None:
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.mul_(0.5)
+
+
+def test_an_optimizer_without_a_learning_rate_is_refused():
+    """It would train, and then neither be shown nor saved."""
+    weights = list(nn.Linear(2, 2).parameters())
+    assert TorchOptimizer(Halving(weights)) is None
+    assert "Halving has groups without a learning rate" in str(mlc.last_refusal())
+    assert TorchOptimizer(Halving([{"params": weights[:1], "lr": 0.5}, {"params": weights[1:]}])) is None
+    assert repr(TorchOptimizer(Halving(weights, lr=0.5))) == "TorchOptimizer(Halving, learningRate=0.5)"
 
 
 def test_its_repr_is_short():
