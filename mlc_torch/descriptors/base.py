@@ -44,11 +44,16 @@ class Descriptor(MLCObject):
         # A parameter ``type`` is stored as convolutionType, poolingType and so on.
         fields = {n: n if n in stored else next(s for s in stored if s.endswith("Type")) for n in needed}
         try:
-            usual = self._create(**{n: getattr(self, field) for n, field in fields.items()})
+            usual = self._usual({n: getattr(self, field) for n, field in fields.items()})
         except MLCRefusal:  # what plain ``init`` gives, no initializer with labels would
             return list(stored)
         same = {n for n in stored if n not in fields.values() and getattr(self, n) == getattr(usual, n)}
         return [*fields.values(), *(n for n in stored if n not in same and n not in fields.values())]
+
+    @classmethod
+    def _usual(cls, needed: dict[str, Any]) -> Any:
+        """A descriptor that was given only what an initializer demands."""
+        return cls._create(**needed)
 
     @classmethod
     def _bare(cls) -> Any:

@@ -92,3 +92,8 @@ class MLCOptimizerDescriptor(Descriptor):
             regularizationType=regularizationType,
             regularizationScale=finite("regularizationScale", regularizationScale),
         )
+
+    @classmethod
+    def _usual(cls, needed):
+        """With another learning rate, since of one that is NaN the program was warned when it gave it."""
+        return super()._usual(needed | {"learningRate": 0.0})

@@ -361,6 +361,15 @@ def test_the_double_softmax_is_computed_as_it_stands():
 
 
 @pytest.mark.parametrize("rate", [float("nan"), float("inf")])
+def test_who_looks_at_the_settings_is_not_warned_again(rate):
+    with pytest.warns(MLCTrainingWarning):
+        settings = hyper(rate)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert f"learningRate={rate:g}" in repr(settings) and "gradientClipMax" not in repr(settings)
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf")])
 def test_a_learning_rate_that_is_no_number_warns_when_it_is_set(rate):
     optimizer = sgd()
     with pytest.warns(MLCTrainingWarning, match=rf"the learning rate is {rate}") as caught:
