@@ -15,6 +15,7 @@ import numpy as np
 
 from mlc_torch.objc.key_values import Keyed, value_for_key
 from mlc_torch.refusals import MLCRefusal
+from mlc_torch.whole_files import write_whole
 
 
 class _Made(Keyed):
@@ -32,6 +33,14 @@ class _Made(Keyed):
 
     def init(self) -> Self:
         return self
+
+
+def _first(memory: Any, length: int) -> memoryview:
+    """The first bytes of a buffer. Objective-C would read on behind its end."""
+    given = memoryview(memory)
+    if not 0 <= length <= given.nbytes:
+        raise ValueError(f"length {length} is not within the {given.nbytes} bytes that were given")
+    return given.cast("B")[:length] if length else memoryview(b"")
 
 
 class NSData(np.ndarray, _Made):
@@ -52,7 +61,7 @@ class NSData(np.ndarray, _Made):
     @classmethod
     def dataWithBytes_length_(cls, memory: Any, length: int) -> Self:
         """A copy of the first ``length`` bytes."""
-        return cls._read_only(bytearray(memoryview(memory).cast("B")[:length]))
+        return cls._read_only(bytearray(_first(memory, length)))
 
     @classmethod
     def dataWithData_(cls, data: Any) -> Self:
@@ -60,7 +69,7 @@ class NSData(np.ndarray, _Made):
 
     @classmethod
     def dataWithBytesNoCopy_length_(cls, memory: Any, length: int) -> Self:
-        return cls.over(memoryview(memory).cast("B")[:length])
+        return cls.over(_first(memory, length))
 
     @classmethod
     def dataWithContentsOfFile_(cls, path: str) -> Self | None:
@@ -93,11 +102,14 @@ class NSData(np.ndarray, _Made):
         start, length = range_
         if start < 0 or length < 0 or start + length > self.nbytes:
             raise IndexError(f"range ({start}, {length}) is not within {self.nbytes} bytes")
-        return self[start : start + length]
+        return NSData._read_only(bytearray(self[start : start + length].tobytes()))
 
     def writeToFile_atomically_(self, path: str, atomically: bool) -> bool:
         try:
-            Path(path).write_bytes(self.tobytes())
+            if atomically:
+                write_whole(Path(path), self.tobytes())
+            else:
+                Path(path).write_bytes(self.tobytes())
         except OSError:
             return False
         return True
@@ -174,9 +186,13 @@ class NSArray(list, _Made):
         return super().count(*item) if item else len(self)
 
     def objectAtIndex_(self, index: int) -> Any:
+        return self[self._within(index)]
+
+    def _within(self, index: int) -> int:
+        """A place in the array; there are none that are counted from its end."""
         if not 0 <= index < len(self):
             raise IndexError(f"index {index} is beyond the bounds of an array of {len(self)}")
-        return self[index]
+        return index
 
     def firstObject(self) -> Any:
         return self[0] if self else None
@@ -210,7 +226,7 @@ class NSMutableArray(NSArray):
         self.append(item)
 
     def removeObjectAtIndex_(self, index: int) -> None:
-        del self[index]
+        del self[self._within(index)]
 
 
 class NSDictionary(dict, _Made):

@@ -52,7 +52,6 @@ def _methods(cls: Any, *, of_class: bool) -> list[Member]:
 
 def _method(d: Declaration) -> Member:
     name, signature = selector_name(d.selector or ""), d.signature
-    words = (d.function.__doc__ or "").strip()
     swift = f"Swift: {signature}" if signature.swift else "Swift has no such member."
     return Member(
         d.selector or "",
@@ -60,7 +59,7 @@ def _method(d: Declaration) -> Member:
         signature.params,
         signature.returns,
         lambda target, *args: getattr(target, name)(*args),
-        "\n\n".join(part for part in (d.selector, words, swift) if part),
+        "\n\n".join(part for part in (d.selector, d.words, swift) if part),
         d,
     )
 
@@ -71,11 +70,11 @@ def _reader(p: prop) -> Member:
         if isinstance(p, static_prop)
         else (lambda target: getattr(target, p.name))
     )
-    doc = f"{p.selectors[0]}: {p.type}" + (f"\n\n{p.__doc__}" if p.getter is not None and p.__doc__ else "")
+    doc = f"{p.selectors[0]}: {p.type}\n\n{p.__doc__}"
     return Member(p.selectors[0], isinstance(p, static_prop), (), p.type, read, doc, p)
 
 
 def _writer(p: prop) -> Member:
     value = Param(p.name, p.name, p.type)
-    doc = f"Sets {p.name}: {p.type}"
+    doc = f"Sets {p.name}: {p.type}\n\n{p.__doc__}"
     return Member(p.selectors[1], False, (value,), "Void", lambda target, v: setattr(target, p.name, v), doc, p)

@@ -28,7 +28,7 @@ def functions() -> dict[str, Function]:
     }
 
 
-def foundation_names() -> dict[str, Any]:
+def names_passed_on() -> dict[str, Any]:
     """What scripts use of Foundation; PyObjC's frameworks pass its names on."""
     return {"NSObject": NSObject} | {n: v for n, v in vars(foundation).items() if n.startswith("NS")}
 
@@ -36,4 +36,4 @@ def foundation_names() -> dict[str, Any]:
 def all_names() -> dict[str, Any]:
     """Everything, classes of extensions included that have been made since."""
     classes = {n: class_view(c) for n, c in CLASSES.items() if n.startswith("MLC") and issubclass(c, MLCObject)}
-    return foundation_names() | classes | enumeration_types() | constants() | functions()
+    return names_passed_on() | classes | enumeration_types() | constants() | functions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -121,7 +122,17 @@ class NSNumber:
 class NSString:
     """Text is Python's."""
 
-    stringWithString_ = stringWithUTF8String_ = staticmethod(str)
+    stringWithString_ = staticmethod(str)
+
+    @staticmethod
+    def stringWithUTF8String_(text: str | bytes) -> str | None:
+        """Bytes up to the 0 that ends text in C; ``None``, which is Foundation's answer, where they are no UTF-8."""
+        if not isinstance(text, (bytes, bytearray)):
+            return str(text)
+        try:
+            return text.partition(b"\0")[0].decode()
+        except UnicodeDecodeError:
+            return None
 
 
 class NSAutoreleasePool:
@@ -142,15 +153,32 @@ class NSAutoreleasePool:
     release = drain
 
 
+_SIGN = re.compile(r"%(?:%|([-+#0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|q|z|t|j|L)?([@diouxXeEfFgGcs]))")
+"""A place for a value, or a percent sign. C would also take "% o" for one, which is more often the middle of a sentence."""
+
+
 def NSLog(text: str, *values: Any) -> None:
-    """Prints to standard error, with ``%@`` as Foundation's sign for any object."""
+    """Prints to standard error, with ``%@`` as Foundation's sign for any object. What fits no value is printed as it is."""
     there = standard_error()
-    if there is not None:
-        there.write(f"{text.replace('%@', '%s') % values if values else text}\n")
+    if there is None:
+        return
+    left = list(values)
+
+    def shown(sign: re.Match[str]) -> str:
+        form, kind = sign.groups()
+        if kind is None or not left:
+            return "%" if kind is None else sign.group()
+        value = left.pop(0)
+        try:
+            return f"%{form}{kind.replace('@', 's')}" % (value,)
+        except (TypeError, ValueError, OverflowError):  # text where a number belongs, infinity where a whole one does
+            return str(value)
+
+    there.write(f"{_SIGN.sub(shown, str(text))}\n")
 
 
 def foundation_names() -> dict[str, Any]:
-    return module_names.foundation_names() | {
+    return module_names.names_passed_on() | {
         "NSAutoreleasePool": NSAutoreleasePool,
         "NSLog": NSLog,
         "NSMakeRange": NSRange,

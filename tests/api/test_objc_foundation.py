@@ -95,6 +95,34 @@ def test_pieces_copies_and_files_of_data(tmp_path):
     assert data.writeToFile_atomically_(str(tmp_path), True) is False
 
 
+@pytest.mark.parametrize("length", [-1, 4])
+def test_data_has_no_more_bytes_than_were_given(length):
+    for make in (NSData.dataWithBytes_length_, NSData.dataWithBytesNoCopy_length_, NSData.new().initWithBytes_length_):
+        with pytest.raises(ValueError, match=f"length {length} is not within the 3 bytes"):
+            make(b"abc", length)
+    assert NSData.dataWithData_(NSData.new()) == NSData.dataWithBytes_length_(b"abc", 0) == b""
+
+
+def test_a_piece_of_data_is_a_copy():
+    data = NSMutableData.dataWithBytes_length_(b"abcdef", 6)
+    piece = data.subdataWithRange_((1, 2))
+    data.mutableBytes()[1] = ord("X")
+    assert data == b"aXcdef" and piece == b"bc" and data.subdataWithRange_((2, 0)) == b""
+    with pytest.raises(ValueError, match="read-only"):
+        piece[0] = 0
+
+
+def test_data_is_written_whole_where_that_is_asked_for(tmp_path):
+    """Who has opened the old file reads on in it; without that, the new bytes stand in its place."""
+    path = tmp_path / "d"
+    for atomically, there in ((True, b"old"), (False, b"new")):
+        path.write_bytes(b"old")
+        with path.open("rb", buffering=0) as reader:
+            assert NSData.dataWithBytes_length_(b"new", 3).writeToFile_atomically_(str(path), atomically)
+            assert reader.read() == there and path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["d"]
+
+
 def test_data_that_can_be_written():
     data = NSMutableData.dataWithLength_(8)
     data.mutableBytes().cast("f")[1] = 3
@@ -132,6 +160,10 @@ def test_arrays_are_made_and_changed():
     changed.addObject_(4)
     changed.addObject_(5)
     changed.removeObjectAtIndex_(0)
+    assert changed == [5]
+    for index in (-1, 1):
+        with pytest.raises(IndexError, match=f"index {index} is beyond the bounds of an array of 1"):
+            changed.removeObjectAtIndex_(index)
     assert changed == [5]
 
 

@@ -158,6 +158,30 @@ def test_foundation(installed, capsys):
     assert foundation.NSObject is MLCompute.NSObject
 
 
+def test_text_from_c(installed):
+    read = importlib.import_module("Foundation").NSString.stringWithUTF8String_
+    assert read("abc\u00e9".encode()) == "abc\u00e9" == read("abc\u00e9") and read(b"a\0b") == "a"
+    assert read(b"\xff") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "printed"),
+    [
+        ("50% of %@", ["x"], "50% of x"),
+        ("%ld items, %5.2f%%", [3, 1.5], "3 items,  1.50%"),
+        ("%lu and %@", [3], "3 and %@"),
+        ("%d", ["three"], "three"),
+        ("%d", [float("inf")], "inf"),
+        ("%@", [(1, 2)], "(1, 2)"),
+        ("100%% of nothing, %d", [], "100% of nothing, %d"),
+        ("no place", [1], "no place"),
+    ],
+)
+def test_a_log_line_never_fails(installed, capsys, text, values, printed):
+    importlib.import_module("Foundation").NSLog(text, *values)
+    assert capsys.readouterr().err == printed + "\n"
+
+
 def test_metal(installed, monkeypatch):
     metal = importlib.import_module("Metal")
     there = [torch.device("cuda:0"), torch.device("cuda:1")]

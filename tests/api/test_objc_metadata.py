@@ -246,6 +246,13 @@ def test_help_says_what_a_selector_takes():
     assert "MLCLossType" in MLCompute.MLCLossTypeDebugDescription.__doc__
 
 
+def test_help_has_the_words_that_stand_at_a_declaration():
+    assert "x from 0 on, a·(e^x - 1) below." in MLCompute.MLCActivationLayer.eluLayerWithA_.__doc__
+    for name in ("layerID", "label", "setLabel_"):  # kept by the object, and not computed
+        words = {"layerID": "The position of the layer"}.get(name, "A name for people")
+        assert words in getattr(MLCompute.MLCLayer, name).__doc__
+
+
 def test_class_and_instance_methods_apart():
     cls = MLCompute.MLCTensor
     assert cls.pyobjc_classMethods.tensorWithShape_([2]).descriptor().shape() == [2]
