@@ -6,7 +6,6 @@ for ML Compute use; anything else is an ``AttributeError`` that says what they a
 
 from __future__ import annotations
 
-import difflib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 
 from mlc_torch.objc import stand_ins
 from mlc_torch.objc.module_names import all_names
+from mlc_torch.spelling.closest import hint
 
 _MODULES: dict[str, Callable[[], dict[str, Any]]] = {
     "MLCompute": all_names,
@@ -34,9 +34,8 @@ def attribute(module: str, known: dict[str, Any], name: str) -> Any:
         return sorted(n for n in known if not n.startswith("_"))
     if name in known:
         return known[name]
-    close = difflib.get_close_matches(name, known, 3) if not name.startswith("__") else []
-    hint = f"; close: {', '.join(close)}" if close else ""
-    raise AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+    meant = "" if name.startswith("__") else hint(name, known)
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{meant}")
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

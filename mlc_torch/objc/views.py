@@ -9,7 +9,6 @@ spells them.
 from __future__ import annotations
 
 import copy
-import difflib
 import enum
 import inspect
 import weakref
@@ -25,6 +24,7 @@ from mlc_torch.objc.mistakes import explain_constant
 from mlc_torch.objc.selectors import Member, Selector
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.spelling import MLCObject
+from mlc_torch.spelling.closest import hint
 from mlc_torch.spelling.signature import selector_name
 
 
@@ -368,9 +368,9 @@ def _no_initializer(cls: Any, name: str) -> NoReturn:
     """What Objective-C would call ``initWithShape:`` is only there as the factory ``tensorWithShape:``, if at all."""
     known, ending = class_members(cls._class), name.removeprefix("init")
     meant = [n for n in known if n == name or (ending.startswith("With") and n.endswith(ending))]
-    hint = f": {', '.join(f'{cls.__name__}.{n}' for n in sorted(meant))}" if meant else ""
+    named = f": {', '.join(f'{cls.__name__}.{n}' for n in sorted(meant))}" if meant else ""
     raise AttributeError(
-        f"{cls.__name__}.alloc() is followed by init(), and not by {name}; factories are called on the class{hint}"
+        f"{cls.__name__}.alloc() is followed by init(), and not by {name}; factories are called on the class{named}"
     )
 
 
@@ -378,10 +378,9 @@ def _no_such(target: Any, name: str) -> NoReturn:
     cls: Any = target if isinstance(target, type) else type(target)
     there = _selectors_in(class_view(cls), of_objects=cls is not target)
     spelt = [selector_name(d.selector) for d in cls.__declared__.get(name, []) if d.selector]
-    close = spelt or difflib.get_close_matches(name, there, 3, 0.5)
-    hint = f"; close: {', '.join(close)}" if close else f"; see dir({cls.__name__})"
+    meant = f"; its selectors: {', '.join(spelt)}" if spelt else hint(name, there) or f"; see dir({cls.__name__})"
     if cls is not target and name in class_members(cls):
-        hint = f": it is one of the class, {cls.__name__}.{name}"
+        meant = f": it is one of the class, {cls.__name__}.{name}"
     elif swift_only(cls, name):
-        hint = f" ({name} is Swift's spelling)" + hint
-    raise AttributeError(f"{cls.__name__} has no selector {name!r} in the PyObjC view{hint}")
+        meant = f" ({name} is Swift's spelling)" + meant
+    raise AttributeError(f"{cls.__name__} has no selector {name!r} in the PyObjC view{meant}")

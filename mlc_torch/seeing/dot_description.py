@@ -22,19 +22,20 @@ def dot_description(graph: GraphFacts) -> str:
             tail = numbering.origin(cell)
             if numbering.maker(cell) is None and tail not in drawn:
                 drawn.add(tail)
-                lines.append(f'  {tail} [label="{_escape(cell.label)}" shape=ellipse];')
+                lines.append(f'  {tail} [label="{quoted(printable(cell.label))}" shape=ellipse];')
             lines.append(f'  {tail} -> {numbering.node(node)} [label="{_shape(cell)}"{style}];')
     return "\n".join(["digraph MLCGraph {", " node [style=filled];", *lines, "}"])
 
 
 def _layer_text(node: Node) -> str:
     shapes = " ".join(_shape(c) for c in node.results)
-    return f"{node.layer.layerID}: {_escape(node.layer.label or '')}\\n{shapes}"
+    return f"{node.layer.layerID}: {quoted(printable(node.layer.label or ''))}\\n{shapes}"
 
 
 def _shape(cell: TensorState) -> str:
     return "x".join(map(str, cell.shape))
 
 
-def _escape(text: str) -> str:
-    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
+def quoted(text: str) -> str:
+    """A line between quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -7,6 +7,7 @@ import subprocess
 from html import escape
 
 from mlc_torch.seeing.boxes import Box, Edge, Picture
+from mlc_torch.seeing.dot import quoted
 
 FONT = "Helvetica,Arial,sans-serif"
 FILL = {
@@ -58,17 +59,13 @@ def text(picture: Picture) -> str:
 def _box(box: Box) -> str:
     small = "".join(f'<br/><font point-size="9" color="{FAINT}">{_html(line)}</font>' for line in box.details)
     label = f'<<b><font point-size="12">{_html(box.title)}</font></b>{small}>'
-    return f'  {box.key} [label={label}, fillcolor="{FILL[box.kind]}", color="{LINE[box.kind]}", tooltip="{_quoted(box.hint)}"];'
+    return f'  {box.key} [label={label}, fillcolor="{FILL[box.kind]}", color="{LINE[box.kind]}", tooltip="{quoted(box.hint)}"];'
 
 
 def _edge(edge: Edge) -> str:
     style = ", style=dashed" if edge.stopped else ""
-    return f'  {edge.tail} -> {edge.head} [label="  {_quoted(edge.shape)}"{style}];'
+    return f'  {edge.tail} -> {edge.head} [label="  {quoted(edge.shape)}"{style}];'
 
 
 def _html(line: str) -> str:
     return escape(line) or " "  # an empty <b></b> is a syntax error to dot
-
-
-def _quoted(line: str) -> str:
-    return line.replace("\\", "\\\\").replace('"', '\\"')

@@ -28,4 +28,6 @@ def device_named(name: str) -> MLCDevice:
     for gpu in there:
         if name in ("gpu", gpu.type, str(gpu)):
             return MLCDevice._on([gpu])
-    raise ValueError(f"there is no device {name!r} here; there is {', '.join(dict.fromkeys(['cpu', *map(str, there)]))}")
+    raise ValueError(
+        f"there is no device {name!r} here; there is {', '.join(dict.fromkeys(['cpu', *map(str, there)]))}"
+    )

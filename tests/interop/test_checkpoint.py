@@ -335,8 +335,14 @@ def normalized(given: bool) -> tuple[mlc.MLCLayer, mlc.MLCGraph]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda m: m.register_buffer("note", torch.ones(2)), "buffer 'note' of its module is not in the layer's memory"),
-        (lambda m: setattr(m, "running_mean", torch.ones(3)), "buffer 'running_mean' of its module is not in the layer's"),
+        (
+            lambda m: m.register_buffer("note", torch.ones(2)),
+            "buffer 'note' of its module is not in the layer's memory",
+        ),
+        (
+            lambda m: setattr(m, "running_mean", torch.ones(3)),
+            "buffer 'running_mean' of its module is not in the layer's",
+        ),
         (lambda m: delattr(m, "running_mean"), "buffer that its module had is no longer there"),
     ],
 )

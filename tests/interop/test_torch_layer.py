@@ -520,8 +520,16 @@ class Moody(nn.Module):
         (lambda: nn.Linear(3, 2).double(), [(4, 3)], "float64, which ML Compute does not have"),
         (lambda: nn.Linear(3, 2, device="meta"), [(4, 3)], "no memory: it is on the meta device"),
         (lambda: nn.LazyLinear(2), [(4, 3)], "no shape yet"),
-        (lambda: with_buffer(torch.eye(2).to_sparse()), [(4, 3)], "buffer 'kept' is torch.sparse_coo, a layer's tensors are dense"),
-        (lambda: with_buffer(torch.ones(2, device="meta")), [(4, 3)], "TorchLayer(_:label:): buffer 'kept' has no memory"),
+        (
+            lambda: with_buffer(torch.eye(2).to_sparse()),
+            [(4, 3)],
+            "buffer 'kept' is torch.sparse_coo, a layer's tensors",
+        ),
+        (
+            lambda: with_buffer(torch.ones(2, device="meta")),
+            [(4, 3)],
+            "TorchLayer(_:label:): buffer 'kept' has no memory",
+        ),
         (lambda: nn.LazyBatchNorm1d(affine=False), [(4, 3)], "buffer 'running_mean' has no shape yet"),
         (lambda: with_parameter(torch.eye(2).to_sparse()), [(4, 3)], "parameter 'kept' is torch.sparse_coo"),
         (lambda: returns(lambda x: "text"), [(4, 3)], "returns str, and no tensor in it"),
