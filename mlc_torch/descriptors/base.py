@@ -50,10 +50,9 @@ class Descriptor(MLCObject):
         same = {n for n in stored if n not in fields.values() and getattr(self, n) == getattr(usual, n)}
         return [*fields.values(), *(n for n in stored if n not in same and n not in fields.values())]
 
-    @classmethod
-    def _usual(cls, needed: dict[str, Any]) -> Any:
+    def _usual(self, needed: dict[str, Any]) -> Any:
         """A descriptor that was given only what an initializer demands."""
-        return cls._create(**needed)
+        return self._create(**needed)
 
     @classmethod
     def _bare(cls) -> Any:

@@ -93,7 +93,6 @@ class MLCOptimizerDescriptor(Descriptor):
             regularizationScale=finite("regularizationScale", regularizationScale),
         )
 
-    @classmethod
-    def _usual(cls, needed):
+    def _usual(self, needed):
         """With another learning rate, since of one that is NaN the program was warned when it gave it."""
         return super()._usual(needed | {"learningRate": 0.0})
