@@ -7,7 +7,7 @@ import subprocess
 from html import escape
 
 from mlc_torch.seeing.boxes import Box, Edge, Picture
-from mlc_torch.seeing.dot import quoted
+from mlc_torch.seeing.dot_description import quoted
 
 FONT = "Helvetica,Arial,sans-serif"
 FILL = {
