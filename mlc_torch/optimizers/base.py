@@ -14,7 +14,7 @@ from mlc_torch.enums import MLCGradientClippingType, MLCRegularizationType
 from mlc_torch.optimizers.chunks import are_many, chunk_size, chunks
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, prop
-from mlc_torch.torch_private.lists import Call, Tensors, at_once, foreach
+from mlc_torch.torch_private.lists import Call, Tensors, at_once, copy_all, foreach
 
 DESCRIPTOR = "descriptor optimizerDescriptor: MLCOptimizerDescriptor"
 """How every initializer begins."""
@@ -117,17 +117,33 @@ class MLCOptimizer(MLCObject):
         """One update of all parameters: clip, rescale, regularize, apply. The gradients given stay as they are.
 
         Clipping looks at whole gradients; the rest is done element by element, in pieces where ``cut`` makes them, or
-        ``in_chunks`` where there is much to do.
+        ``in_chunks`` where there is much to do. All of it is computed in 32 bits.
         """
-        prepares = self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale
+        for p in params:
+            if p.dtype is torch.float16:
+                self._update_widened(params, grads, states, numbers, cut)
+                return
         if in_chunks and are_many(self._chunks_from, params, grads, *states):
             self._update_in_chunks(params, grads, states, numbers)
             return
-        if prepares:
-            grads = self._prepared(params, grads)
+        if self._appliesGradientClipping or self._gradientRescale != 1 or self._regularizationScale:
+            grads = self._prepared(params, grads)  # which would find that out, too, by a call in every step
         if cut is not None:
             params, grads, *states = cut(params, grads, *states)
         self._apply(params, grads, states, numbers)
+
+    def _update_widened(
+        self, params: Tensors, grads: Tensors, states: list[Tensors], numbers: Numbers, cut: Any
+    ) -> None:
+        """The same where some numbers have 16 bits: of copies with 32, rounded into place at the end by one operation.
+
+        In 16 bits an ε of 1e-8 is 0, and a weight without a gradient would become 0/0; a small rate is 0, too, and the square of
+        300 is infinite.
+        """
+        written = [params, *states]
+        wide = [[t.to(torch.float32, copy=True) for t in kind] for kind in written]
+        self._update(wide[0], [g.float() for g in grads], wide[1:], numbers, cut)
+        copy_all([t for kind in written for t in kind], [t for kind in wide for t in kind])
 
     @property
     def _chunks_from(self) -> float:

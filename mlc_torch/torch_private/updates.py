@@ -133,8 +133,5 @@ def fused_sgd_(
 
 
 def _fusable(params: Tensors) -> bool:
-    # MPS has fused optimizers only in some releases, and half precision on the CPU in none that we know.
-    for p in params:
-        if p.dtype != torch.float32 or not (p.is_cpu or p.is_cuda):
-            return False
-    return not is_written_out()
+    # MPS has fused optimizers only in some releases. (All parameters of a step lie on one device, and have 32 bits here.)
+    return (params[0].is_cpu or params[0].is_cuda) and not is_written_out()
