@@ -26,8 +26,8 @@ class Reshape(nn.Module):
         super().__init__()
         self.shape = shape
         self.resolved: dict[tuple[int, ...], tuple[int, ...]] = {}
-        """What a -1 behind the first dimension stands for, by the shape of one sample: it must not grow or shrink with
-        the batch."""
+        """The shape that a whole batch gets where a -1 stands behind the first dimension, by the shape of one sample: what the -1
+        stands for must not grow or shrink with the batch."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, *rest = self.resolved.get(tuple(x.shape[1:]), self.shape)
@@ -49,10 +49,10 @@ class MLCReshapeLayer(MLCLayer):
 
     @declare("init?(shape: [Int])", "layerWithShape:")
     def _create(cls, shape):
-        # A descriptor of the shape, with 1 for the one unknown dimension, refuses what is no shape.
         """By the new shape."""
         if shape.count(-1) > 1:
             refuse(f"shape may hold -1 once, got {shape}")
+        # A descriptor of the shape, with 1 for the one unknown dimension, refuses what is no shape.
         described([1 if size == -1 else size for size in shape], MLCDataType.boolean)
         return cls._layer(shape=tuple(shape))
 
@@ -69,10 +69,20 @@ class MLCReshapeLayer(MLCLayer):
                 f"shape {list(shape)} holds {math.prod(shape)} elements, the source of shape {source.shape} has "
                 f"{element_count(source)}"
             )
-        if -1 in self._shape[1:]:
-            module = self.module
-            assert isinstance(module, Reshape)
-            module.resolved[source._shape[1:]] = shape
+
+    def _note_sources(self, sources):
+        if self._shape[0] == 1 or -1 not in self._shape[1:]:
+            return  # one row takes as many samples as come
+        module, source = self.module, one_source(sources)
+        assert isinstance(module, Reshape)
+        shape = self._resolve(source)
+        if module.resolved.setdefault(source._shape[1:], shape) != shape:
+            known = math.prod(module.resolved[source._shape[1:]]) // math.prod(source._shape[1:])
+            refuse(
+                f"-1 in shape {self.shape} stands for what {known} samples of shape {list(source._shape[1:])} leave, in another "
+                f"node of this layer, and the source has {source._shape[0]}: a short batch could be of either. Give each a "
+                "layer of its own"
+            )
 
     def _resolve(self, source: MLCTensorDescriptor) -> tuple[int, ...]:
         if -1 not in self._shape:

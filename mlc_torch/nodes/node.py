@@ -43,12 +43,16 @@ def infer(layer: MLCLayer, reads: Sequence[TensorState]) -> tuple[TensorState, .
 
 
 def check(node: Node) -> None:
-    """Refuse what the framework refuses at compile. The rule for results is asked again where labels came after the node."""
+    """Refuse what the framework refuses at compile, and tell the layer what else it gets.
+
+    The rule for results is asked again where labels came after the node.
+    """
     descriptors = [c.descriptor for c in node.reads]
     try:
         if node.labels:
             node.layer._infer(descriptors)
         node.layer._check(descriptors)
+        node.layer._note_sources(descriptors)
     except MLCRefusal as why:
         refuse(f"{describe(node.layer, node.reads)}: {why.reason}")
 

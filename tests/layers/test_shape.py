@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlc_torch import MLCDevice, MLCGraph, MLCInferenceGraph, MLCTensor, last_refusal
 from mlc_torch.layers.joining import MLCConcatenationLayer, MLCSplitLayer
 from mlc_torch.layers.shape import MLCReshapeLayer, MLCSliceLayer, MLCTransposeLayer
 from mlc_torch.refusals import MLCRefusal
@@ -88,7 +89,7 @@ def test_properties_are_lists_of_ones_own():
 )
 def test_a_reshape_takes_a_smaller_batch(source, shape, smaller, result):
     layer = MLCReshapeLayer(shape=shape)
-    layer._check([descriptor(source)])
+    layer._note_sources([descriptor(source)])
     x = torch.arange(math.prod(source)).reshape(source)
     whole, part = layer.module(x), layer.module(x[:smaller])
     assert part.shape == result
@@ -99,9 +100,41 @@ def test_a_reshape_takes_a_smaller_batch(source, shape, smaller, result):
 def test_one_reshape_may_serve_sources_of_two_shapes():
     layer = MLCReshapeLayer(shape=[4, -1])
     for shape in [(4, 6), (4, 2, 5)]:
-        layer._check([descriptor(shape)])
+        layer._note_sources([descriptor(shape)])
     assert layer.module(torch.zeros(3, 6)).shape == (3, 6)
     assert layer.module(torch.zeros(3, 2, 5)).shape == (3, 10)
+
+
+def inferring(layer, *batches):
+    """A graph in which the layer has a node for each batch of samples of three numbers; compiled."""
+    graph, inputs, outputs = MLCGraph(), {}, {}
+    for batch in batches:
+        inputs[f"x{batch}"] = MLCTensor(shape=[batch, 3])
+        outputs[f"y{batch}"] = graph.node(layer, source=inputs[f"x{batch}"])
+    made = MLCInferenceGraph(graphObjects=[graph])
+    assert made.addInputs(inputs) and made.addOutputs(outputs)
+    assert made.compile(options=[], device=MLCDevice.cpu()), last_refusal().reason
+    return made, outputs
+
+
+def test_one_row_takes_any_number_of_samples():
+    batches = 2, 4
+    made, outputs = inferring(MLCReshapeLayer(shape=[1, -1]), *batches)
+    given = {f"x{n}": numbered((n, 3)).astype(np.float32) for n in batches}
+    assert made.execute(inputsData=given, batchSize=0, options=[])
+    for n in batches:
+        np.testing.assert_array_equal(outputs[f"y{n}"].numpy(), given[f"x{n}"].reshape(1, -1))
+
+
+def test_one_reshape_by_what_two_batches_leave_is_refused():
+    """Two samples may be all that one node has, or a short batch of the other's four."""
+    for batches in ((2, 4), (4, 2)):
+        first, second = batches
+        with pytest.raises(AssertionError) as refused:
+            inferring(MLCReshapeLayer(shape=[2, -1]), *batches)
+        said = f"what {first} samples of shape [3] leave, in another node of this layer, and the source has {second}"
+        assert said in str(refused.value)
+    inferring(MLCReshapeLayer(shape=[-1, 3]), 2, 4)  # the batch is all that is left open
 
 
 def test_the_others_take_a_smaller_batch():
@@ -131,6 +164,7 @@ def agrees(layer, x, *wanted):
     """The rule, the check and the run against arrays."""
     source = [descriptor(x.shape, x.dtype.name)]
     layer._check(source)
+    layer._note_sources(source)
     results = layer.module(torch.from_numpy(x))
     results = results if isinstance(results, tuple) else (results,)
     for rule, got, want in zip(layer._infer(source), results, wanted, strict=True):
