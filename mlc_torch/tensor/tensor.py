@@ -440,6 +440,9 @@ class MLCTensor(MLCObject):
         """A new ID and label; descriptor, data and optimizer data are shared, the device is not (measured)."""
         if isinstance(self._cell, BlankState):
             return self._bare()
+        if self._cell.host is not None:
+            self._cell.download()  # what was computed, where that lies elsewhere
+        _bring_state(self._cell)
         cell = TensorState(self._cell.descriptor, self._cell.host)
         if cell.host is None and self._cell.value is not None:
             cell.host = MLCTensorData._over(bytearray(host_bytes(self._cell.value)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -12,12 +14,13 @@ from mlc_torch import (
     MLCConvolutionDescriptor,
     MLCFullyConnectedLayer,
     MLCGraph,
+    MLCSGDOptimizer,
     MLCTensor,
     MLCTensorData,
     MLCTrainingGraph,
     last_refusal,
 )
-from tests.graph.programs import close, cpu, data, hyper, inferring, loss, placeholder, sgd, values
+from tests.graph.programs import close, conv, cpu, data, hyper, inferring, loss, on, placeholder, sgd, values
 
 BATCH, WIDTH = 4, 80
 """80 x 80 weights take more than what is copied at once, and memory of their own from the system."""
@@ -281,3 +284,38 @@ def test_parts_of_one_storage_are_trained_side_by_side():
     training.step(X, T)
     close(leading(parts[1], WIDTH * WIDTH), want - 0.1 * slope(want))
     assert not parts[0].any() and untouched(others)
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["in place", "moved"])
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
+def test_a_copy_has_what_training_made_of_it(duplicate, moves, torch_device):
+    """Weights and momenta by hand: w -= m, m = 0.5·m + g, with the mean squared error's g of inputs and targets that are 1 and 0."""
+    start = values(2, 3)
+    weights, momenta = MLCTensor.from_numpy(start.copy()), np.zeros((2, 3), np.float32)
+    layer = MLCFullyConnectedLayer(weights=weights, biases=None, descriptor=conv(3, 2, 1))
+    weights.bindOptimizerData([data(momenta)], deviceData=None)
+    graph, x, t = MLCGraph(), placeholder(BATCH, 3), placeholder(BATCH, 2)
+    graph.node(layer, source=x)
+    optimizer = MLCSGDOptimizer(descriptor=hyper(1.0), momentumScale=0.5, usesNesterovMomentum=False)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=optimizer)
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    assert training.compile(options=[], device=on(torch_device))
+    if moves:
+        layer.module.share_memory()
+    given = {"x": np.ones((BATCH, 3), np.float32)}
+    w, m = start.astype(np.float64), 0.0
+    for _ in range(2):
+        assert training.execute(
+            inputsData=given,
+            lossLabelsData={"t": np.zeros((BATCH, 2), np.float32)},
+            lossLabelWeightsData=None,
+            batchSize=BATCH,
+            options=[],
+        )
+        m = 0.5 * m + np.repeat(w.sum(1, keepdims=True), 3, 1)  # 2·y/(4·2), summed over four samples
+        w = w - m
+    made = duplicate(layer).weights
+    assert (made is weights) == (duplicate is copy.copy)
+    for tensor in (duplicate(weights), made):
+        close(tensor.numpy(), w)
+        close(np.frombuffer(tensor.optimizerData[0].bytes, np.float32).reshape(2, 3), m)
