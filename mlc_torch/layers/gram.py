@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, image, of_type, one_source
+from mlc_torch.layers.scaled_product import scaled_product
 from mlc_torch.spelling import declare, prop
 
 
@@ -18,7 +19,7 @@ class GramMatrix(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         pixels = x.flatten(2)
-        return (pixels @ pixels.transpose(1, 2) * self.scale).unsqueeze(2)
+        return scaled_product(pixels, pixels.transpose(1, 2), self.scale).unsqueeze(2)
 
     def extra_repr(self) -> str:
         return f"scale={self.scale}"

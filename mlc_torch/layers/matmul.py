@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from mlc_torch.layers.base import FLOATS, MLCLayer, broadcast, described, exactly, of_type, same_type
+from mlc_torch.layers.scaled_product import scaled_product
 from mlc_torch.layers.sharing import Samples, aligned, first_unless_spread, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -19,8 +20,7 @@ class MatMul(nn.Module):
         self.alpha, self.transposes_x, self.transposes_y = alpha, transposes_x, transposes_y
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        product = torch.matmul(x.mT if self.transposes_x else x, y.mT if self.transposes_y else y)
-        return product if self.alpha == 1 else product * self.alpha
+        return scaled_product(x.mT if self.transposes_x else x, y.mT if self.transposes_y else y, self.alpha)
 
     def extra_repr(self) -> str:
         return f"alpha={self.alpha}, transposes_x={self.transposes_x}, transposes_y={self.transposes_y}"
