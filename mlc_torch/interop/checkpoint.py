@@ -36,7 +36,7 @@ from mlc_torch.running.midst import refuse_in_the_midst
 from mlc_torch.spelling.own import as_path, as_switch
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.lack_of_memory import refusing_lack_of_memory
-from mlc_torch.tensor.optimizer_state import adopt_state, held_by, shared_count, way_back
+from mlc_torch.tensor.optimizer_state import adopt_state, held_by, refuse_too_few, shared_count, way_back
 from mlc_torch.torch_private.modes import really
 
 if TYPE_CHECKING:
@@ -229,13 +229,12 @@ def _state_changes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], 
     def write(cell: TensorState, values: list[torch.Tensor | None], undo: Undo) -> None:
         undo(way_back(cell))
         for memory, value in zip(adopt_state(cell, len(names), optimizer), values, strict=True):
-            overwrite(memory, torch.zeros(()) if value is None else value, undo)
+            overwrite(memory, torch.zeros((), device="cpu") if value is None else value, undo)
 
     changes: list[Change] = []
     for p, cell in parameters.items():
         if p in with_state or held_by(cell, optimizer) or cell.optimizer_data:
-            if cell.optimizer_data and len(cell.optimizer_data) != len(names):
-                refuse(f"the optimizer keeps {len(names)} tensors for {p}, {len(cell.optimizer_data)} are bound")
+            refuse_too_few(p, len(cell.optimizer_data), len(names))
             values = [states.get(state_name(p, s)) for s in names]
             changes.append(partial(write, cell, values))
     return changes
@@ -250,7 +249,7 @@ def _stream_changes(graph: MLCGraph, tensors: Tensors, about: dict[str, Any]) ->
     given = {n: t for n, t in tensors.items() if n.startswith(GENERATOR)}
     places = devices(graph)
     here = {name: stream for place in places for name, stream in streams(graph, place).items()}
-    blank = torch.empty(0)
+    blank = torch.empty(0, device="cpu")
     # Streams of another kind of device are known by name and cannot be taken up here.
     _compare(dict.fromkeys(map(_anywhere, here), blank), dict.fromkeys(map(_anywhere, given), blank))
     for name in here.keys() & given.keys():

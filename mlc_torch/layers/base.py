@@ -132,7 +132,7 @@ class MLCLayer(MLCObject):
         """Refuse what the framework accepts in a node and refuses at compile."""
 
     def _note_sources(self, sources: list[MLCTensorDescriptor]) -> None:
-        """Told at compile what a node gives it, once ``_check`` has nothing against it: a module may have to know whole batches."""
+        """Told at compile what a node gives it, after ``_check``: a module may have to know what a whole batch is."""
 
     def _batch_axis(self, position: int, sources: list[MLCTensorDescriptor]) -> Axis:
         """The dimension of a source that counts samples, or ``None`` where the module takes the source whole."""

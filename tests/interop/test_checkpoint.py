@@ -477,3 +477,46 @@ def test_without_safetensors_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ModuleNotFoundError, match="python -m pip install safetensors"):
         save_checkpoint(Classifier().training, tmp_path / "a")
+
+
+def test_of_more_buffers_than_the_optimizer_keeps_the_first_are_filled(tmp_path):
+    """As ``compile`` takes them; fewer are refused, and nothing is written."""
+    path = tmp_path / "state.safetensors"
+    trained = Classifier("Adam").compiled()
+    trained.train(0, 2)
+    save_checkpoint(trained.training, path)
+    saved = load_file(path)
+    want = [t.numpy() for name, t in sorted(saved.items()) if "dense1.weights/" in name]  # momentum, velocity
+    assert len(want) == 2
+
+    resumed = Classifier("Adam", seed=40)
+    weights = resumed.dense1.weights
+    buffers = [np.full(weights.shape, n, np.float32) for n in (5, 6, 7)]
+    assert weights.bindOptimizerData([data(b) for b in buffers], deviceData=None)
+    with pytest.warns(mlc.MLCTrainingWarning, match="keeps 2 tensors .* 3 are bound"):
+        resumed.compiled()
+    load_checkpoint(resumed.training, path)
+    for got, expected in zip(buffers, [*want, np.full(weights.shape, 7, np.float32)], strict=True):
+        np.testing.assert_array_equal(got.ravel(), expected.ravel())
+
+    short = Classifier("Adam", seed=40)
+    weights, buffer = short.dense1.weights, np.full(short.dense1.weights.shape, 5, np.float32)
+    assert weights.bindOptimizerData([data(buffer)], deviceData=None)
+    before = weights.numpy().copy()
+    with pytest.raises(mlc.MLCRefusal, match=r"keeps 2 tensors for 'dense1.weights', 1 are bound"):
+        load_checkpoint(short.training, path)
+    assert (buffer == 5).all() and np.array_equal(weights.numpy(), before)
+
+
+def test_a_program_s_default_device_has_no_say_in_what_is_read(tmp_path):
+    save_checkpoint(Classifier("Adam").training, tmp_path / "new.safetensors")  # which holds no optimizer state yet
+    trained = Classifier("Adam", seed=40).compiled()
+    trained.train(0, 2)
+    torch.set_default_device("meta")
+    try:
+        load_checkpoint(trained.training, tmp_path / "new.safetensors")
+    finally:
+        torch.set_default_device(None)
+    save_checkpoint(trained.training, tmp_path / "after.safetensors")
+    states = [t for name, t in load_file(tmp_path / "after.safetensors").items() if name.startswith("optimizer/")]
+    assert states and not any(t.any() for t in states)
