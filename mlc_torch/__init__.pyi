@@ -820,7 +820,7 @@ class MLCFullyConnectedLayer(MLCLayer):
     if not TYPE_CHECKING:
         def __init__(self, *, weights: MLCTensor, biases: MLCTensor | None, descriptor: MLCConvolutionDescriptor) -> None: """Weights and, unless ``None``, biases, in the sizes that the descriptor's channel counts ask for."""
     @property
-    def descriptor(self) -> MLCConvolutionDescriptor: """The channel counts; its kernel must be 1 by 1."""
+    def descriptor(self) -> MLCConvolutionDescriptor: """The channel counts; nothing else of it matters."""
     @property
     def weights(self) -> MLCTensor: """The weights, one row per output."""
     @property

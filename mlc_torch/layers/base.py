@@ -10,7 +10,7 @@ import copy
 import inspect
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, ClassVar
@@ -347,6 +347,15 @@ def element_count(descriptor: MLCTensorDescriptor) -> int:
 
 def parameter(tensor: MLCTensor | None) -> MLCTensorParameter | None:
     return None if tensor is None else MLCTensorParameter._create(tensor)
+
+
+def of_the_type_of(held: Mapping[str, MLCTensor | None], source: MLCTensorDescriptor) -> MLCTensorDescriptor:
+    """The source, if every tensor that the layer holds has its type: torch would notice only while it runs."""
+    for name, tensor in held.items():
+        if tensor is not None and tensor._cell.descriptor._dataType is not source._dataType:
+            type_ = tensor._cell.descriptor._dataType
+            refuse(f"the source must have the type of {name}, {type_.name}, got {source._dataType.name}")
+    return source
 
 
 def like_weights(biases: MLCTensor | None, weights: MLCTensor) -> None:

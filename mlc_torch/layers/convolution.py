@@ -18,6 +18,7 @@ from mlc_torch.layers.base import (
     holds,
     image,
     like_weights,
+    of_the_type_of,
     of_type,
     one_source,
     parameter,
@@ -94,6 +95,7 @@ class MLCConvolutionLayer(MLCLayer):
     )
     def _create(cls, weights, biases, descriptor):
         """Weights and, unless ``None``, biases, in the sizes that the descriptor asks for."""
+        of_type(weights._cell.descriptor, FLOATS, "weights")
         outputs = descriptor.outputFeatureChannelCount
         expected = (1, outputs * _inputs_per_output(descriptor), *descriptor.kernelSizes)
         if weights._cell.shape != expected:
@@ -109,8 +111,7 @@ class MLCConvolutionLayer(MLCLayer):
         )
 
     def _infer(self, sources):
-        source, d = of_type(one_source(sources), FLOATS), self._descriptor
-        of_type(source, frozenset({self._weights._cell.descriptor._dataType}), "the source, like the weights,")
+        source, d = of_the_type_of({"the weights": self._weights}, one_source(sources)), self._descriptor
         batch, channels, height, width = image(source, "a convolution")
         if channels != d.inputFeatureChannelCount:
             refuse(f"the source has {channels} channels, the convolution takes {d.inputFeatureChannelCount}")

@@ -9,7 +9,17 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from mlc_torch.layers.base import FLOATS, MLCLayer, described, holds, like_weights, of_type, one_source, parameter
+from mlc_torch.layers.base import (
+    FLOATS,
+    MLCLayer,
+    described,
+    holds,
+    like_weights,
+    of_the_type_of,
+    of_type,
+    one_source,
+    parameter,
+)
 from mlc_torch.layers.sharing import kept
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -30,7 +40,7 @@ class MLCFullyConnectedLayer(MLCLayer):
     One, two or three dimensions may come before the channels.
     """
 
-    descriptor = prop("MLCConvolutionDescriptor", "The channel counts; its kernel must be 1 by 1.")
+    descriptor = prop("MLCConvolutionDescriptor", "The channel counts; nothing else of it matters.")
     weights = prop("MLCTensor", "The weights, one row per output.")
     biases = prop("MLCTensor?", "The biases, or ``None``.")
     weightsParameter = prop("MLCTensorParameter", "The weights as a parameter.")
@@ -60,11 +70,8 @@ class MLCFullyConnectedLayer(MLCLayer):
         )
 
     def _infer(self, sources):
-        source, d = of_type(one_source(sources), FLOATS), self._descriptor
+        source, d = of_the_type_of({"the weights": self._weights}, one_source(sources)), self._descriptor
         inputs, outputs, shape = d.inputFeatureChannelCount, d.outputFeatureChannelCount, source._shape
-        if source._dataType != self._weights._cell.descriptor._dataType:
-            own = self._weights._cell.descriptor._dataType
-            refuse(f"the source must have the type of the weights, {own.name}, got {source._dataType.name}")
         if _channels_second(shape, inputs):
             return [described((shape[0], outputs, 1, 1), source._dataType)]
         if len(shape) < 2 or shape[-1] != inputs:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from mlc_torch.descriptors.base import positive
-from mlc_torch.layers.base import FLOATS, MLCLayer, of_type, one_source, parameter
+from mlc_torch.layers.base import FLOATS, MLCLayer, of_the_type_of, of_type, one_source, parameter
 from mlc_torch.layers.normalization_modules import BatchNorm, GroupNorm, InstanceNorm, RunningNorm
 from mlc_torch.layers.sharing import along_first, kept, mixes
 from mlc_torch.refusals import refuse
@@ -236,11 +236,7 @@ def _channels_first(layer: Any, sources: Sequence[MLCTensorDescriptor], least_ra
 
 
 def _of_the_parameters_type(layer: Any, source: MLCTensorDescriptor) -> MLCTensorDescriptor:
-    for who in ("mean", "variance", "beta", "gamma"):
-        tensor = layer.__dict__.get(f"_{who}")
-        if tensor is not None and tensor._cell.descriptor._dataType is not source._dataType:
-            refuse(f"the source is {source._dataType.name}, {who} is {tensor._cell.descriptor._dataType.name}")
-    return source
+    return of_the_type_of({who: layer.__dict__.get(f"_{who}") for who in ("mean", "variance", "beta", "gamma")}, source)
 
 
 def _shown(layer: Any, module: RunningNorm) -> nn.Module:

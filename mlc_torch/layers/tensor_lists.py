@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mlc_torch.layers.base import FLOATS, MLCLayer, of_type
+from mlc_torch.layers.base import FLOATS, MLCLayer, of_the_type_of, of_type
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import prop
 from mlc_torch.tensor import MLCTensor, MLCTensorDescriptor, MLCTensorParameter
@@ -58,8 +58,5 @@ def parameters(tensors: Sequence[MLCTensor] | None) -> list[MLCTensorParameter] 
 
 
 def same_type_as_source(layer: MLCLayer, source: MLCTensorDescriptor) -> None:
-    """Refuse parameters of another type than the source, which torch would only notice while it runs."""
-    for use in layer._parameter_uses:
-        held = use.cell.descriptor.dataType
-        if held is not source.dataType:
-            refuse(f"the source is {source.dataType.name}, {use.role} is {held.name}")
+    """Refuse a source of another type than one of the lists' tensors."""
+    of_the_type_of({use.role: use.parameter._tensor for use in layer._parameter_uses}, source)

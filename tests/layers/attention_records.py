@@ -286,5 +286,11 @@ REFUSALS = [
     Refusal("attention mask shape", _short, "[1, 3, 5] or [4, 3, 5]", [_Q, _K, _K, ((2, 3, 5), "bool")]),
     Refusal("attention mask type", _short, "the attention mask", [_Q, _K, _K, ((1, 3, 5), "int32")]),
     Refusal("mask of rank 4", _short, "[1, 3, 5]", [_Q, _K, _K, ((1, 1, 3, 5), "bool")]),
-    Refusal("source unlike the weights", _short, "weights.0 is float32", [((2, 3, 4), "float16")] * 3, at_compile=True),
+    Refusal(
+        "source unlike the weights",
+        _short,
+        "the type of weights.0, float32, got float16",
+        [((2, 3, 4), "float16")] * 3,
+        at_compile=True,
+    ),
 ]

@@ -180,14 +180,18 @@ def _plain(**kw):
     )
 
 
-def _layer(descriptor=None, weights=(1, 8, 3, 3), biases=(1, 4, 1, 1), bias_type="float32"):
-    added = tensor(values(*biases).astype(bias_type))
-    return MLCConvolutionLayer(weights=tensor(values(*weights)), biases=added, descriptor=descriptor or _plain())
+def _layer(descriptor=None, weights=(1, 8, 3, 3), biases=(1, 4, 1, 1), dtype="float32", bias_type=None):
+    held = tensor(values(*weights).astype(dtype))
+    added = tensor(values(*biases).astype(bias_type or dtype))
+    return MLCConvolutionLayer(weights=held, biases=added, descriptor=descriptor or _plain())
 
 
 REFUSALS = [
     Refusal("weights shape", lambda: _layer(weights=(4, 2, 3, 3)), "[1, 8, 3, 3]"),
     Refusal("biases", lambda: _layer(biases=(1, 3, 1, 1)), "biases"),
+    Refusal("weights of whole numbers", lambda: _layer(dtype="int32"), "weights must be float32, float16, got int32"),
+    Refusal("type of the source", _layer, "the type of the weights, float32, got float16", [((1, 2, 5, 5), "float16")]),
+    Refusal("whole numbers", _layer, "the type of the weights, float32, got int32", [((1, 2, 5, 5), "int32")]),
     Refusal("two types of parameters", lambda: _layer(bias_type="float16"), "type of the weights"),
     Refusal("kernel of zero", lambda: _plain(kernelSizes=(0, 3)), "kernelSizes"),
     Refusal("stride of zero", lambda: _plain(strides=(1, 0)), "strides"),

@@ -431,5 +431,11 @@ REFUSALS = [
     Refusal("state shape", _layer, "batch, hidden] = [1, 1, 2, 3], got [1, 2, 3]", [_X, ((1, 2, 3), "float32"), _H]),
     Refusal("state too small a batch", _layer, "c0 must be", [_X, _H, ((1, 1, 1, 3), "float32")]),
     Refusal("state type", _layer, "c0 must be float32", [_X, _H, ((1, 1, 2, 3), "float16")]),
-    Refusal("source unlike the weights", _layer, "Weights.0 is float32", [((2, 4, 2), "float16")], at_compile=True),
+    Refusal(
+        "source unlike the weights",
+        _layer,
+        "Weights.0, float32, got float16",
+        [((2, 4, 2), "float16")],
+        at_compile=True,
+    ),
 ]

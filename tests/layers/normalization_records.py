@@ -277,7 +277,12 @@ REFUSALS = [
     Refusal("batch: channels", _batch, "4 channels", [((1, 4, 2, 2), "float32")]),
     Refusal("batch: rank", _batch, "at least 2", [((3,), "float32")]),
     Refusal("batch: integers", _batch, "int32", [((1, 3, 2, 2), "int32")]),
-    Refusal("batch: another type than its tensors", _batch, "mean is float32", [((1, 3, 2, 2), "float16")]),
+    Refusal(
+        "batch: another type than its tensors",
+        _batch,
+        "the type of mean, float32, got float16",
+        [((1, 3, 2, 2), "float16")],
+    ),
     Refusal("batch: two sources", _batch, "1 source", [((1, 3, 2, 2), "float32")] * 2),
     Refusal("instance: gamma", lambda: _instance(gamma=flat), "gamma"),
     Refusal("instance: mean", lambda: _instance(mean=flat, variance=flat, momentum=0.5), "mean"),
@@ -298,6 +303,9 @@ REFUSALS = [
     Refusal("layer: other sizes", lambda: _layer([4]), "end with the dimensions [4]", [((1, 1, 2, 2), "float32")]),
     Refusal("layer: the batch too", lambda: _layer([2, 3]), "after the batch", [((2, 3), "float32")]),
     Refusal(
-        "layer: another type than its tensors", lambda: _layer([3], beta=flat), "beta is float32", [((2, 3), "float16")]
+        "layer: another type than its tensors",
+        lambda: _layer([3], beta=flat),
+        "the type of beta, float32",
+        [((2, 3), "float16")],
     ),
 ]
