@@ -286,7 +286,7 @@ class MLCLSTMLayer(MLCLayer):
         same_type_as_source(self, sources[0])
 
     def _samples(self, axes, sources, results):
-        batch = 0 if self._descriptor.batchFirst or len(sources[0]._shape) == 4 else 1
+        batch = self._batch_axis(0, sources)
         if axes[0] is None:
             return Samples(axes, [None] * len(results))
         if axes[0] != batch:

@@ -25,7 +25,7 @@ class RunningNorm(nn.Module):
 
     weight: torch.Tensor | None
     bias: torch.Tensor | None
-    running_mean: Any  # a tensor or None; batch norm always has both
+    running_mean: Any  # a tensor, or None, as the next is then; batch norm always has both
     running_var: Any
 
     adds_over_ranks = True
@@ -46,21 +46,21 @@ class RunningNorm(nn.Module):
 
     def scratch(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Where torch leaves the statistics of one pass, which it would mix into the running ones its own way."""
-        if self.running_mean is None or self.running_var is None:
+        if self.running_mean is None:
             return None, None
         return torch.zeros_like(self.running_mean), torch.zeros_like(self.running_var)
 
     @torch.no_grad()
     def remember(self, mean: torch.Tensor | None, variance: torch.Tensor | None) -> None:
-        """Let the running statistics follow."""
-        if self.running_mean is None or self.running_var is None or mean is None or variance is None:
+        """Let the running statistics follow, where there are any."""
+        if mean is None or variance is None:
             return
         self.running_mean.lerp_(mean, 1 - self.momentum)
         self.running_var.lerp_(variance, 1 - self.momentum)
 
     def remember_of_all(self, share: Share, mean: torch.Tensor | None, variance: torch.Tensor | None, n: int) -> None:
         """Let the running statistics follow those of ``n`` samples here and of those on the other ranks."""
-        if self.running_mean is None or mean is None or variance is None:
+        if mean is None or variance is None:
             return
         weight = 0 if share.is_idle else n
         total = share.total(torch.cat([mean.new_full((1,), weight), mean * weight, variance * weight]))
