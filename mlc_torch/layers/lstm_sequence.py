@@ -70,8 +70,8 @@ def _plain(
     if x.device.type == "cpu" and not unknown:
         if way_for(x, wh.shape[1], infers=not is_differentiated(x, wi, wh, b, h0, c0)) is Way.own:
             return own_sequence(x, wi, wh, b, h0, c0, reverse)
-        none = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias
-        return library_sequence(x, wi, wh, b, none, h0, c0, reverse)
+        zeros = wi.new_zeros(wi.shape[0]) if no_bias is None else no_bias
+        return library_sequence(x, wi, wh, b, zeros, h0, c0, reverse)
     return loop_sequence(x, wi, wh, b, h0, c0, reverse)
 
 

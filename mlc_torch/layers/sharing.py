@@ -1,7 +1,8 @@
-"""What a layer has to know where several processes share a batch: which samples are this one's, and how to add over all.
+"""Samples, as layers know them: which are this process's where several share a batch, and which dimension counts them.
 
-Most layers compute each sample by itself and need nothing of this. Those that look at all samples of a batch (batch
-normalization, the YOLO loss), or draw for all of them (dropout), ask :func:`current_share` while they run.
+Most layers compute each sample by itself and need nothing of the first. Those that look at all samples of a batch (batch
+normalization, the YOLO loss), or draw for all of them (dropout), ask :func:`current_share` while they run. The second serves
+short batches of one process, too: by it their inputs and results are cut.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ class MLCOptimizer(MLCObject):
     def _chunks_from(self) -> float:
         """Numbers from which on an update takes less time in chunks: where a gradient would be copied twice or more.
 
-        (x86, two threads, 160,000 and 1.5 million numbers, milliseconds whole and so: clipped by value .54 and .44, 3.8 and 2.7;
-        L1 .46 and 1.1, 5.6 and 4.1; only rescaled .22 and .69, 2.5 and 2.5.)
+        (x86, two threads, 160,000 and 1.5 million numbers, milliseconds whole and in chunks: clipped by value .54 and .44, 3.8
+        and 2.7; L1 .46 and 1.1, 5.6 and 4.1; only rescaled .22 and .69, 2.5 and 2.5.)
         """
         clips_by_value = self._appliesGradientClipping and not self._clips_by_norm
         return 2**19 if self._in_chunks and (clips_by_value or self._adds_signs) else math.inf

@@ -19,7 +19,7 @@ from mlc_torch.torch_private.lists import Tensors
 
 _LEAST, _ONE_THREAD_S = 2**17, 2**15
 """Numbers in a chunk at least, since its operations have to be called; and how many one thread takes at a time in torch's
-kernels. (Centered RMSProp as below in chunks of 2^15, 2^16 and 2^17: 14.8, 10.8 and 10.4 ms.)"""
+kernels. (Centered RMSProp over the layer above in chunks of 2^15, 2^16 and 2^17: 14.8, 10.8 and 10.4 ms.)"""
 
 
 def are_many(least: float, params: Tensors, *others: Tensors) -> bool:
