@@ -68,7 +68,8 @@ class _Adam(MLCOptimizer):
             beta1=self._beta1,
             beta2=self._beta2,
             eps=self._epsilon,
-            weight_decay=0.0 if self._decouples_decay else self._weight_decay,
+            # The scale is looked at before the decay that follows from it: that takes a call, in every step.
+            weight_decay=0.0 if self._decouples_decay or not self._regularizationScale else self._weight_decay,
             decay=numbers.get("decay"),
             into=into,
         )
