@@ -289,7 +289,7 @@ def test_parts_of_one_storage_are_trained_side_by_side():
 @pytest.mark.parametrize("moves", [False, True], ids=["in place", "moved"])
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy], ids=["copy", "deepcopy"])
 def test_a_copy_has_what_training_made_of_it(duplicate, moves, torch_device):
-    """Weights and momenta by hand: w -= m, m = 0.5·m + g, with the mean squared error's g where inputs are 1 and targets 0."""
+    """By hand: w -= m, m = 0.5·m + g, with the mean squared error's g of inputs and targets that are 1 and 0."""
     start = values(2, 3)
     weights, momenta = MLCTensor.from_numpy(start.copy()), np.zeros((2, 3), np.float32)
     layer = MLCFullyConnectedLayer(weights=weights, biases=None, descriptor=conv(3, 2, 1))
