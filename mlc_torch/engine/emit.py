@@ -178,7 +178,9 @@ def direct(target: Any) -> Function:
     if target in _BRIEFER:
         return _BRIEFER[target]
     name = target._schema.name.removeprefix("aten::")
-    if name in _NOT_DIRECT:
+    if name in _NOT_DIRECT or any(
+        a.name in _OTHERWISE_LEFT_OUT and a.has_default_value() for a in target._schema.arguments
+    ):
         return target
     for home in _HOMES:
         found = getattr(home, name, None)
@@ -191,6 +193,10 @@ def direct(target: Any) -> Function:
 _NOT_DIRECT = frozenset(
     {"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"}
 )
+
+_OTHERWISE_LEFT_OUT = frozenset({"reduction"})
+"""Arguments that mean something else to a binding where they are left out, as torch's dispatcher leaves out whatever equals the
+operation's default: of a loss the mean, to the binding every element."""
 
 _BRIEFER = {torch.ops.aten.view.default: torch._C._VariableFunctions.reshape}
 """What does the same for less: of a shape, torch's view first wonders whether it is a type (4.6 and 2.6 µs on a Neoverse-N1)."""

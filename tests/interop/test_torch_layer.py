@@ -85,6 +85,18 @@ class Shifted(Odd):
         self.shift = torch.tensor([0.5, -0.5])
 
 
+class WithLoss(nn.Module):
+    """Weighs its result by a loss of torch's, a mean unless one asks for something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.loss = nn.Linear(3, 2), nn.MSELoss()
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y * self.loss(y, torch.ones_like(y))
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]] = {
     "perceptron": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), (4, 3), (4, 2)),
     "batch norm": (lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), (4, 3), (4, 2)),
@@ -96,6 +108,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, .
     "nested results": (lambda: nn.LSTM(3, 5, batch_first=True), (2, 4, 3), (2, 4, 5)),
     "dictionary": (Named, (4, 3), (4, 2)),
     "odd tensors": (Odd, (4, 3), (4, 2)),
+    "a loss inside": (WithLoss, (4, 3), (4, 2)),
     "tied": (lambda: tied(), (4, 3), (4, 3)),
     "used twice": (lambda: used_twice(), (4, 3), (4, 3)),
     "convolutions": (
