@@ -12,6 +12,7 @@ from torch import fx
 
 from mlc_torch.engine.gelu import gelu_as_it_lies, gelu_gradient_by_slope, gelu_in_pieces, gelu_with_slope
 from mlc_torch.engine.replacements import Replacement
+from mlc_torch.engine.views import lies_in_order
 from mlc_torch.torch_private.memory import GRAIN
 
 aten = torch.ops.aten
@@ -31,9 +32,7 @@ def as_it_lies(node: fx.Node) -> Replacement | None:
     """torch's own over the elements one behind the other, where the dimensions are in another order."""
     shape, strides, _ = node.meta["lies"]
     (x,) = node.all_input_nodes
-    behind = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
-    in_order = all(size == 1 or step == want for size, step, want in zip(shape, strides, behind, strict=True))
-    if in_order or x.meta["lies"] != node.meta["lies"] or not _is_dense(node):
+    if lies_in_order(shape, strides) or x.meta["lies"] != node.meta["lies"] or not _is_dense(node):
         return None
     return gelu_as_it_lies, (x, node.kwargs.get("approximate", "none"))
 

@@ -23,10 +23,9 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
-from mlc_torch.engine.views import bytes_of, is_view, may_write
+from mlc_torch.engine.views import STATISTICS, bytes_of, is_view, may_write
 
 aten = torch.ops.aten
-VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 def work_in_place(node: fx.Node) -> None:
@@ -129,7 +128,7 @@ def _has_own_memory(node: fx.Node) -> bool:
         maker: Any = node.args[0] if node.target is operator.getitem else node
         if maker.meta.get(_FOUND_OWN):
             return True
-        if node.target in VIEWS:
+        if node.target is aten.view.default:
             maker = node
         elif (
             maker.target is not aten.add_.Tensor and maker.target not in _WRITES
@@ -173,6 +172,7 @@ _MAKE_MEMORY = frozenset(
         *gelu.IN_PLACE,
         *_WRITES,
         *_GRADIENT_IN_PLACE.values(),
+        *STATISTICS,
     }
 )
 """Whose results are memory that nobody else has, although torch does not say so."""

@@ -8,7 +8,6 @@ joins both at its end. The same kernels compute the same numbers. (H200, a train
 
 from __future__ import annotations
 
-import math
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,13 +24,12 @@ from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.recording import stream_for
 from mlc_torch.engine.standing import is_made_once
 from mlc_torch.engine.trace import NotRecordable, Recording
-from mlc_torch.engine.views import is_view
+from mlc_torch.engine.views import bytes_of, is_view, written_by
 
 aten = torch.ops.aten
 
 _AHEAD = 4
 """So many pieces of work the side lane may lag behind; what they read is held as long."""
-_ONLY_LOOK = (operator.getitem, aten._unsafe_view.default)
 _LAYS_OUT = aten.clone.default
 """What may follow a gradient that hangs off the chain."""
 _PARTED = {aten.convolution_backward.default: 10, aten.native_layer_norm_backward.default: 7}
@@ -160,12 +158,8 @@ def set_aside(nodes: Sequence[fx.Node], lane: Lane) -> list[fx.Node]:
 
 
 def _writes_what_others_see(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return False  # functions of ours write into what nobody else wants
-    named = dict(zip((a.name for a in schema.arguments), node.args, strict=False)) | node.kwargs
-    written = [named.get(a.name) for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    return any(isinstance(given, fx.Node) and not _is_alone(given) for given in written)
+    written = written_by(node) or ()  # functions of ours write into what nobody else wants
+    return not all(map(_is_alone, written))
 
 
 def _is_alone(node: fx.Node) -> bool:
@@ -176,14 +170,13 @@ def _is_alone(node: fx.Node) -> bool:
 
 
 def _computes(node: fx.Node) -> bool:
-    only_looks = node.target in _ONLY_LOOK or is_view(node) or is_made_once(node)
+    only_looks = node.target is operator.getitem or is_view(node) or is_made_once(node)
     return node.op == "call_function" and not only_looks
 
 
 def _reads(node: fx.Node) -> int:
     """The bytes of the largest tensor that a node reads."""
-    lie = [given.meta["lies"] for given in node.all_input_nodes if "lies" in given.meta]
-    return max((math.prod(shape) * dtype.itemsize for shape, _, dtype in lie), default=0)
+    return max((bytes_of(given) for given in node.all_input_nodes if "lies" in given.meta), default=0)
 
 
 def _parted(node: fx.Node) -> list[fx.Node]:

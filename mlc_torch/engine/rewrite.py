@@ -1,5 +1,5 @@
-"""Small rewrites of a recorded graph that change no number: views of views, transposes of transposes, constants, dense layers,
-slices; and with ``in_place``, where results are written.
+"""Small rewrites of a recorded graph that change numbers by rounding at most: views of views, transposes of transposes,
+constants, dense layers, slices; and with ``in_place``, where results are written.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.nn import functional as F
 
-from mlc_torch.engine.in_place import VIEWS, work_in_place
+from mlc_torch.engine.in_place import work_in_place
 from mlc_torch.engine.numbers import numbers_as_tensors
 from mlc_torch.engine.trace import Recording
 from mlc_torch.engine.views import drop_unread, is_view, lies_in_order, may_write
@@ -220,5 +220,9 @@ def _shorter(node: fx.Node) -> fx.Node | None:
 
 def _look_past_views(node: fx.Node) -> None:
     """A view of a view looks at what that one looks at."""
-    if node.target is aten.view.default and isinstance(source := node.args[0], fx.Node) and source.target in VIEWS:
+    if (
+        node.target is aten.view.default
+        and isinstance(source := node.args[0], fx.Node)
+        and source.target is node.target
+    ):
         node.args = (source.args[0], node.args[1])

@@ -16,16 +16,16 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.replacements import Replacement
-from mlc_torch.engine.views import is_view, lies_in_order, may_write
+from mlc_torch.engine.views import gets_out, lies_in_order
 from mlc_torch.torch_private.lstm import library_lstm, packed_for_library_lstm
 
-_LITTLE = 128 << 10
-"""Bytes of a part. Less is copied by Python in less time than torch takes to begin; more is for torch's threads."""
-_MUCH = 256 << 10
-"""Bytes of a part that torch's threads compare, where it has several. (x86, microseconds for eight parts, by one thread and by
+_LITTLE_BYTES = 128 << 10
+"""Of a part. Less is copied by Python in less time than torch takes to begin; more is for torch's threads."""
+_MUCH_BYTES = 256 << 10
+"""Of a part that torch's threads compare, where it has several. (x86, microseconds for eight parts, by one thread and by
 two, four and eight: 256 KiB each 190 and 210, 109, 118; 1 MiB 740 and 630, 350, 330; 64 KiB 20 and 100, 79, 97.)"""
-_FEW = 2
-"""Threads that compare words instead, from twice as much on: torch gives a thread 32,768 elements or more. (x86, microseconds for
+_FEW_THREADS = 2
+"""They compare words instead, from twice as much on: torch gives a thread 32,768 elements or more. (x86, microseconds for
 four parts of 256 KiB and four of 1 MiB, then for eight of 1 MiB, by one thread, by bytes and by words: two threads 435, 538 and
 354, then 723, 1244 and 647; eight 404, 256 and 329, then 699, 392 and 410.)"""
 
@@ -44,7 +44,7 @@ class Joined(MadeOnce):
     def __init__(self, *parts: torch.Tensor) -> None:
         self.parts, self.whole = parts, torch.cat(parts)
         self.pieces = self.whole.split([len(p) for p in parts])
-        self._is_little = all(p.is_contiguous() and p.nbytes <= _LITTLE for p in parts)
+        self._is_little = all(p.is_contiguous() and p.nbytes <= _LITTLE_BYTES for p in parts)
         self._copies: list[tuple[memoryview, memoryview]] = []
         self._at: list[int] = []
 
@@ -70,7 +70,7 @@ class PackedLSTM(MadeOnce):
         pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
         self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs if not _is_much(part)]
         much = [pair for pair in pairs if _is_much(pair[1])]
-        by_bytes = torch.get_num_threads() > _FEW
+        by_bytes = torch.get_num_threads() > _FEW_THREADS
         where = torch.empty(max((p.nbytes for _, p in much if by_bytes), default=0), dtype=torch.bool, device="cpu")
         self._shared_out = [ByThreads(piece, part, where[: part.nbytes] if by_bytes else None) for piece, part in much]
         self._packed: Sequence[torch.Tensor] | None = None
@@ -98,9 +98,9 @@ class PackedLSTM(MadeOnce):
 
 def _is_much(part: torch.Tensor) -> bool:
     threads = torch.get_num_threads()
-    if threads > _FEW:
-        return part.nbytes >= _MUCH
-    return threads > 1 and part.nbytes >= 2 * _MUCH and _has_words(part)
+    if threads > _FEW_THREADS:
+        return part.nbytes >= _MUCH_BYTES
+    return threads > 1 and part.nbytes >= 2 * _MUCH_BYTES and _has_words(part)
 
 
 def _has_words(part: torch.Tensor) -> bool:
@@ -154,7 +154,7 @@ def joined_parameters(node: fx.Node) -> Replacement | None:
         return None
     if len({p.meta["lies"][2] for p in parts}) > 1:
         return None  # torch finds a type that holds all of them
-    return None if _gets_out(node) else made_once(node, Joined, tuple(parts), ())
+    return None if gets_out(node) else made_once(node, Joined, tuple(parts), ())
 
 
 def packed_layer(node: fx.Node) -> Replacement | None:
@@ -174,8 +174,3 @@ def made_once(node: fx.Node, kind: type[MadeOnce], of: tuple[Any, ...], called_w
     with node.graph.inserting_before(node):
         made = node.graph.call_function(kind, of)
     return operator.call, (made, *called_with)
-
-
-def _gets_out(node: fx.Node) -> bool:
-    """Whether a result may be this node's memory, or an operation may write into it."""
-    return any(user.op == "output" or may_write(user) or (is_view(user) and _gets_out(user)) for user in node.users)

@@ -92,7 +92,7 @@ def processor(request, monkeypatch):
         monkeypatch.setitem(available, "packed_lstm", False)
     if request.param == "x86, compared by threads":
         monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-        monkeypatch.setattr(standing, "_MUCH", 1)
+        monkeypatch.setattr(standing, "_MUCH_BYTES", 1)
     with forced(Way.own if request.param == "ARM" else Way.library):
         yield request.param
 
@@ -167,7 +167,7 @@ def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
 @pytest.mark.parametrize("threads", [2, 8])
 def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is(monkeypatch, threads):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(standing, "_MUCH", 1)
+    monkeypatch.setattr(standing, "_MUCH_BYTES", 1)
     wi, wh = ([torch.randn(6, n) for _ in range(4)] for n in (3, 6))
     with torch.device("meta"):
         layer = PackedLSTM(wi, wh, [2, 1, 3], False)
