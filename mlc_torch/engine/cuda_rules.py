@@ -1,6 +1,7 @@
-"""Which kernels compute what on a GPU, where it was measured: one kind of GPU, known by its number.
+"""Which kernels compute what on a GPU of one kind, known by its number (compute capability 9.0).
 
-All times are microseconds of an H200 with torch 2.11 and float32 numbers, inside of a recording.
+All times are microseconds of an H200 with torch 2.11 and float32 numbers, inside of a recording. An H100 and a GH200 have that
+number and the same kernels; there nobody has measured.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ aten = torch.ops.aten
 
 @functools.cache
 def is_measured(device: torch.device) -> bool:
-    """Whether it is a GPU of the kind that these rules were found on."""
+    """Whether it is a GPU of the kind that these rules were found on, by its number."""
     if device.type != "cuda" or torch.version.hip:
         return False
     return torch.cuda.get_device_capability(device) == (9, 0)

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlc_torch.engine.following import Next
-from mlc_torch.engine.processor import has_vector_code
+from mlc_torch.engine.processor import has_rules, has_vector_code
 from mlc_torch.layers.convolution import SameConv2d
 from mlc_torch.torch_private.lstm import called_in_place, own_weights_again, recurrent_parts
 
@@ -45,6 +45,8 @@ class Convolution:
     image: tuple[int, ...]
     image_has_channels_last: bool
     following: Next
+    measured: bool
+    """Whether this is a processor on which the rules were found."""
     vector_code: bool
     threads: int
     differentiates: bool
@@ -104,6 +106,11 @@ FEW = 4
 """Fewer channels are never last."""
 
 CONVOLUTION_LAYOUTS = (
+    LayoutRule(
+        lambda c: not c.measured,
+        Layout.CONTIGUOUS,
+        "torch's own choice, where there is no evidence: an ARM with vector code (SVE), say.",
+    ),
     LayoutRule(
         lambda c: c.is_little_for_torch and (not c.image_has_channels_last or c.outputs < 16 or c.is_strided_pointwise),
         Layout.CONTIGUOUS,
@@ -167,7 +174,7 @@ CONVOLUTION_LAYOUTS = (
         "ms, dilation 2 18 against 42. Depthwise gradients have a rule of their own in kernels.py.",
     ),
     LayoutRule(
-        lambda c: c.vector_code and c.following is Next.FLAT and not c.differentiates and c.is_less_to_lay_out_before,
+        lambda c: c.following is Next.FLAT and not c.differentiates and c.is_less_to_lay_out_before,
         Layout.CONTIGUOUS,
         "x86, inference, one thread, microseconds: 32 images of 8x8, 3 to 32 channels, take 140 contiguous and 153 with "
         "channels last, and to make those contiguous for a dense layer behind them 60; 131,072 elements 103, 524,288 816. Two "
@@ -175,14 +182,14 @@ CONVOLUTION_LAYOUTS = (
         "took .85 to 1.5 of the time by hand where only the last was contiguous, and .84 to 1.05 where all were.",
     ),
     LayoutRule(
-        lambda c: c.vector_code and c.following is Next.FLAT and c.groups == 1 and c.image[1] < FEW,
+        lambda c: c.following is Next.FLAT and c.groups == 1 and c.image[1] < FEW,
         Layout.CONTIGUOUS,
         "x86, steps of one convolution over 3 channels and a dense layer, relative to channels last, 1, 2 and 8 threads: .87 to "
         ".98. 16 images of 48x48, 3 to 64 channels, two threads, milliseconds: the gradient 1.5 and 2.1, to make the result "
         "contiguous and to lay out its gradient 3.2. (Over more channels 1.0 to 1.2.)",
     ),
     LayoutRule(
-        lambda c: c.vector_code,
+        lambda c: True,
         Layout.CHANNELS_LAST,
         "x86 with AVX-512, torch 2.11, microseconds forward and gradient, contiguous against channels last, one thread: 3x3 "
         "2222 and 1543, 5x5 5263 and 4914, four groups 2296 and 1255, dilation 2 3406 and 2747, depthwise 407 and 208; with "
@@ -190,7 +197,6 @@ CONVOLUTION_LAYOUTS = (
         "1637 and 242, an average 1010 and 175. Safe: the 455 convolutions of tests/gears/convolution_grid.py lived with 1, 2, "
         "3, 4 and 8 threads under glibc's checking allocator, where the rule of version 4a2312b dies with 3, 4 and 8.",
     ),
-    LayoutRule(lambda c: True, Layout.CONTIGUOUS, "torch's own choice."),
 )
 
 
@@ -207,6 +213,7 @@ def layout_of(module: nn.Conv2d, image: torch.Tensor, following: Next = Next.OTH
         tuple(image.shape),
         has_channels_last(image),
         following,
+        has_rules(),
         has_vector_code(),
         torch.get_num_threads(),
         torch.is_grad_enabled(),
@@ -247,13 +254,13 @@ def convolve(
 
 
 def laid_out_for_pooling(made: Any) -> Any:
-    """A module's result with channels last, unless it is no image, has few channels or few elements.
+    """A module's result with channels last, unless it is no image, has few channels or few elements, or nobody has measured.
 
     It may have none by itself: over images of a single channel both layouts are the same, and some norms get contiguous ones.
     """
     is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
     worth = _WORTH_LAYING_OUT * max(1, torch.get_num_threads() ** 2 // 4)
-    if is_image and made.shape[1] >= FEW and made.numel() >= worth:
+    if is_image and has_rules() and made.shape[1] >= FEW and made.numel() >= worth:
         return made.contiguous(memory_format=torch.channels_last)
     return made
 

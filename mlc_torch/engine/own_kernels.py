@@ -185,14 +185,14 @@ def _keep_faster_kernels(graph: fx.Graph) -> None:
             node.target, node.args, node.kwargs = prims.gelu_backward.default, (*node.args[:2], _approximate(node)), {}
         elif node.target in (aten.addmm.default, aten.mm.default):
             _as_product(node)
-        elif node.target is aten.convolution.default and is_plain(node.args[3:9]):
+        elif node.target is aten.convolution.default and is_plain(node.args[3:9]) and _has_32_bits(node.args[1]):
             given: Any = node.args
             x, weight, bias, stride, padding, *_ = given
             made = node.meta["val"]
             if x.meta["val"].shape[1] == 1:
                 node.target = prims.convolution_of_one_channel.default
                 node.args = (x, weight, bias, stride, padding, list(made.shape), list(made.stride()))
-        elif node.target is aten.convolution_backward.default and is_plain(node.args[4:10]) and _by_weight(node):
+        elif node.target is aten.convolution_backward.default and _has_32_bits(node.args[1]) and _by_weight(node):
             _replace_gradients(graph, node)
     graph.eliminate_dead_code()
 
@@ -209,9 +209,15 @@ def _as_product(node: fx.Node) -> None:
         node.target, node.args = prims.product.default, (x, other.args[0], bias[0] if bias else None)
 
 
+def _has_32_bits(node: Any) -> bool:
+    """What the rules of ``kernels`` ask for, too."""
+    return node.meta["val"].dtype == torch.float32
+
+
 def _by_weight(node: fx.Node) -> bool:
+    """Whether the gradient by the weights of a plain convolution is asked for."""
     mask: Any = node.args[10]
-    return bool(mask[1])
+    return is_plain(node.args[4:10]) and bool(mask[1])
 
 
 def _approximate(node: fx.Node) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
-from mlc_torch.engine.processor import has_vector_code
+from mlc_torch.engine.processor import has_avx
 from mlc_torch.tensor.optimizer_state import adopt_state, shared_count
 
 Numbers = dict[str, Any]
@@ -141,7 +141,7 @@ class Updater:
             return
         self._begun = (self.step, params, self.optimizer._before_update(params))
         try:
-            self.optimizer._update(params, given, states, numbers, in_chunks=has_vector_code())  # tried on x86 alone
+            self.optimizer._update(params, given, states, numbers, in_chunks=has_avx())  # tried there alone
             self._next_is(self._begun[0] + 1)
         except BaseException:
             self.settle()

@@ -30,7 +30,7 @@ def own_conv_backward(
         ]
         return found[0], found[1]
     own, size = torch.ops.aten._slow_conv2d_backward, weight.shape[2:]
-    columns = 4 * len(x) * weight.shape[1:].numel() * grad.shape[2:].numel()
+    columns = x.element_size() * len(x) * weight.shape[1:].numel() * grad.shape[2:].numel()
     if not (by_x and by_weight and len(x) > 1 and _MANY < columns < _TOO_MANY):
         return own.output_mask(grad, x, weight, size, stride, padding, [by_x, by_weight, False])[:2]
     by_source, by_weights = torch.empty_like(x), [torch.empty_like(weight) for _ in range(2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -35,23 +36,29 @@ from mlc_torch import (
     MLCTensor,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import following, kernels, layouts, product_rules
+from mlc_torch.engine import following, kernels, layouts, processor, product_rules
+from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.product_rules import Product
 from mlc_torch.engine.replacements import by_column, product_with_transposed_source, product_with_transposed_weight
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import record
+from mlc_torch.interop import TorchLayer
 from mlc_torch.nodes.node import Node, infer
 from mlc_torch.running.planner import PlanRequest, make_plan
 from tests.graph.programs import array, cpu, data, dense, loss, placeholder, sgd, values
 from tests.layers.records import tensor
+
+aten = torch.ops.aten
 
 
 def pretend(monkeypatch, vector_code: bool) -> None:
     """As if torch was built with vector instructions for this processor, or without."""
     for module in (following, kernels, layouts):
         monkeypatch.setattr(module, "has_vector_code", lambda: vector_code)
+    for module in (kernels, layouts):
+        monkeypatch.setattr(module, "has_rules", lambda: True)
 
 
 def test_every_rule_says_how_it_is_known():
@@ -449,3 +456,71 @@ print(program.training.summary().gear)
         pytest.skip("this torch has only the old way")
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert found.stdout.strip() == "planned"
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_convolutions_of_16_bits_are_left_to_torch(monkeypatch, dtype, channels):
+    """Its own kernel, by which those of float32 are faster, takes a hundred times as long for them."""
+    pretend(monkeypatch, vector_code=False)
+    module = torch.nn.Conv2d(channels, 4, 3).to(dtype)
+    type_ = MLCDataType.float16 if dtype is torch.float16 else MLCDataType.float32
+    source = placeholder(2, channels, 6, 6, type_=type_)._cell
+    layer = TorchLayer(module)
+    results = infer(layer, [source])
+    request = PlanRequest(readable=list(results), losses=list(results), wanted=[source], trains=True)
+    plan = make_plan([Node(layer, (source,), results)], [source], cpu(), request)
+    x = torch.from_numpy(values(2, channels, 6, 6, seed=2)).to(dtype)
+    recording = choose_kernels(record(plan, [x], (), (), Mode.train), torch.device("cpu"))
+    targets = {node.target for node in (*recording.forward, *recording.backward)}
+    assert (aten.convolution.default in targets) is (dtype is torch.float16 or channels > 1)
+    assert (aten.convolution_backward.default in targets) is (dtype is torch.float16)
+    planned = Planned(plan, [x], (), (), Mode.train)
+    (made,) = planned.forward([x], ())
+    gradients, (by_source,) = planned.gradient([])
+    exact, given = copy.deepcopy(module).double(), x.double().requires_grad_()
+    want = exact(given)
+    want.sum().backward()
+    close = {"rtol": 1e-2, "atol": 1e-2} if dtype is torch.float16 else {"rtol": 1e-4, "atol": 1e-5}
+    for got, wanted in zip(
+        [made, by_source, *gradients], [want, given.grad, exact.weight.grad, exact.bias.grad], strict=True
+    ):
+        torch.testing.assert_close(got.double(), wanted, **close)
+
+
+@pytest.fixture
+def processor_of(monkeypatch):
+    """Lets torch and Python speak of another processor."""
+    asked = (processor.has_vector_code, processor.has_avx, processor.has_avx512, processor.has_rules)
+
+    def pretend_to_be(machine: str, capability: str) -> None:
+        monkeypatch.setattr(processor.platform, "machine", lambda: machine)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+        for function in asked:
+            function.cache_clear()
+
+    yield pretend_to_be
+    for function in asked:
+        function.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("machine", "capability", "want", "layout"),
+    [
+        ("x86_64", "AVX512", kernels.KERNELS_WITH_AVX512, layouts.Layout.CHANNELS_LAST),
+        ("AMD64", "AVX2", kernels.KERNELS_WITH_VECTOR_CODE, layouts.Layout.CHANNELS_LAST),
+        ("x86_64", "DEFAULT", (), layouts.Layout.CONTIGUOUS),
+        ("aarch64", "DEFAULT", kernels.KERNELS_WITHOUT_VECTOR_CODE, layouts.Layout.CHANNELS_LAST),
+        ("arm64", "DEFAULT", kernels.KERNELS_WITHOUT_VECTOR_CODE, layouts.Layout.CHANNELS_LAST),
+        ("aarch64", "SVE256", (), layouts.Layout.CONTIGUOUS),
+        ("ppc64le", "VSX", (), layouts.Layout.CONTIGUOUS),
+    ],
+)
+def test_rules_are_for_processors_that_were_measured(processor_of, machine, capability, want, layout):
+    processor_of(machine, capability)
+    assert kernels._rules_for(torch.device("cpu")) is want
+    module, image = torch.nn.Conv2d(8, 8, 3), torch.randn(32, 8, 16, 16)
+    assert layouts.layout_of(module, image) is layout
+    pooled = layouts.laid_out_for_pooling(image)
+    assert layouts.has_channels_last(pooled) is (layout is layouts.Layout.CHANNELS_LAST)
+    assert processor.has_avx() is (capability in ("AVX2", "AVX512"))

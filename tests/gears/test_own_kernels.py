@@ -65,6 +65,22 @@ def test_a_graph_with_our_operations_gives_the_same(channels, by_source, bias, a
         assert got.stride() == want.stride()
 
 
+def test_convolutions_of_16_bits_are_left_to_torch():
+    """Its own kernel takes a hundred times as long for them."""
+    x, weight = draw(2, 1, 7, 6).half(), draw(4, 1, 3, 3, seed=1).half()
+
+    def step(x, weight):
+        leaf = weight.detach().requires_grad_()
+        made = F.conv2d(x, leaf)
+        return [made, *torch.autograd.grad(made.sum(), [leaf])]
+
+    with torch.enable_grad():
+        graph = make_fx(step, tracing_mode="fake")(x, weight)
+    keep_own_kernels(graph.graph, CPU)
+    targets = {n.target for n in graph.graph.nodes}
+    assert {aten.convolution.default, aten.convolution_backward.default} <= targets
+
+
 @pytest.mark.parametrize("name", ["acosh", "asinh", "atanh", "expm1"])
 def test_what_inductor_computes_inexactly_is_left_to_torch(name):
     function, x = getattr(torch, name), torch.tensor([1e-8, 0.5, 1.5, 1e20])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch.torch_private import available
 from mlc_torch.torch_private.convolution import _MANY, _TOO_MANY, own_conv_backward
@@ -69,6 +70,25 @@ def test_gradients_of_half_of_the_images_at_a_time(images):
     given = (t.detach().float().contiguous(memory_format=last) for t in (grad, x, weight))
     for mine, theirs in zip(own_conv_backward(*given, (1, 1), (1, 1), True, True), want, strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=1e-4 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize(("dtype", "parts"), [(torch.float32, 1), (torch.float64, 2)])
+def test_the_matrix_of_windows_is_as_large_as_its_elements(dtype, parts):
+    """Just below the size from which on it is made in two parts, of 32 bits; of 64 it is above."""
+    x, weight = torch.ones(2, 4, 60, 60, dtype=dtype), torch.ones(4, 4, 3, 3, dtype=dtype)
+    assert _MANY / 8 < 2 * 4 * 9 * 58 * 58 < _MANY / 4
+    grad = torch.ones(2, 4, 58, 58, dtype=dtype)
+    calls = []
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            calls.append(func.overloadpacket.__name__)
+            return func(*args, **(kwargs or {}))
+
+    with Counting():
+        _, by_weight = own_conv_backward(grad, x, weight, (1, 1), (0, 0), True, True)
+    assert calls.count("_slow_conv2d_backward") == parts
+    assert by_weight is not None and set(by_weight.unique().tolist()) == {2.0 * 58 * 58}
 
 
 def test_hooks_on_every_module_are_found():

@@ -89,7 +89,7 @@ CHUNKED = [k for k in KINDS if k.make(descriptor(Settings()))._in_chunks]
 def test_the_formulas_in_chunks(kind, preparation, monkeypatch):
     for cls in (MLCOptimizer, MLCRMSPropOptimizer):
         monkeypatch.setattr(cls, "_chunks_from", 1)
-    monkeypatch.setattr(updater, "has_vector_code", lambda: True)
+    monkeypatch.setattr(updater, "has_avx", lambda: True)
     monkeypatch.setattr(base, "chunk_size", lambda: 5)
     test_the_formulas(kind, preparation)
 
@@ -104,7 +104,7 @@ SGDS = [k for k in KINDS if k.name.startswith("sgd")]
 def test_steps_of_ordinary_size_at_a_rate_that_1_does_not_notice(kind, rate, scale, chunked, monkeypatch):
     if chunked:
         monkeypatch.setattr(MLCOptimizer, "_chunks_from", 1)
-        monkeypatch.setattr(updater, "has_vector_code", lambda: True)
+        monkeypatch.setattr(updater, "has_avx", lambda: True)
         monkeypatch.setattr(base, "chunk_size", lambda: 5)
     # Clipped, so that the gradient of a chunk is made on the way; rescaled, so that weights move by as much as they are.
     large = 1e-3 / abs(rate)
