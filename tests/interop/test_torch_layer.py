@@ -823,3 +823,57 @@ def test_what_a_module_asks_chance_for_is_asked_in_every_run(chance, seed, where
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
+
+
+class Scaled(nn.Module):
+    """Scales by a buffer of so many elements, and counts in another one how often."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.full((size,), 2.0))
+        self.register_buffer("nothing", None)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.scale
+
+
+def _by_data(net):
+    net.scale.data = torch.full_like(net.scale, 5.0)
+
+
+REPLACING = {
+    "attribute": lambda net: setattr(net, "scale", torch.full_like(net.scale, 5.0)),
+    "equal, then written to": lambda net: (setattr(net, "scale", net.scale.clone()), net.scale.fill_(5.0)),
+    "state": lambda net: net.load_state_dict(
+        net.state_dict() | {"scale": torch.full_like(net.scale, 5.0)}, assign=True
+    ),
+    "data": _by_data,
+    "in place": lambda net: net.scale.fill_(5.0),
+}
+
+
+@pytest.mark.parametrize("options", [(), (PLAIN,)], ids=["fast", "plain"])
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("way", REPLACING)
+def test_each_run_takes_buffers_as_they_are(way, size, options):
+    net, graph, x = Scaled(size), mlc.MLCGraph(), empty(4, 3)
+    y = graph.node(TorchLayer(net), source=x)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=list(options), device=device())
+    given = numbers(4, 3, seed=1)
+
+    def run() -> np.ndarray:
+        assert inference.execute(inputsData={"x": data(given)}, batchSize=4), mlc.last_refusal()
+        return y.numpy().copy()
+
+    for _ in range(3):
+        np.testing.assert_allclose(run(), given * 2, rtol=1e-6)
+    REPLACING[way](net)
+    before = int(net.calls)
+    for _ in range(3):
+        np.testing.assert_allclose(run(), given * 5, rtol=1e-6)
+    assert int(net.calls) == before + 3
+    net.scale.fill_(7.0)
+    np.testing.assert_allclose(run(), given * 7, rtol=1e-6)
