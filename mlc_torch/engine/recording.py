@@ -64,6 +64,7 @@ def recorded(work: Callable[[], Any], pool: Any, stream: cuda.Stream) -> tuple[c
             cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"),
         ):
             made = work()
+    release(stream.device)
     others = [w for w in told if "graph is empty" not in str(w.message).lower()]
     for other in others:  # of another thread, or of a module's own
         warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
@@ -88,8 +89,8 @@ def synchronize(device: torch.device) -> None:
         cuda.synchronize(device)
 
 
-_unreleased: list[tuple[torch.device, list[Any]]] = []
-"""Pinned memory of things that are gone, which copies still queued may read."""
+_unreleased: dict[int, tuple[torch.device, list[Any]]] = {}
+"""Pinned memory of things that are gone, which copies still queued may read, by the list's ``id``."""
 
 
 def release_later(memory: list[Any], device: torch.device) -> None:
@@ -98,20 +99,24 @@ def release_later(memory: list[Any], device: torch.device) -> None:
 
     Under the lock, since torch, when it gets back what it has copied from, notes that on the stream of the copy.
     """
-    _unreleased.append((device, memory))
+    _unreleased[id(memory)] = device, memory
     release(device)
 
 
 def release(device: torch.device) -> None:
-    """Give back what waits for it, unless a recording is under way; the recording does so at its end."""
+    """Give back what waits for it, unless a recording is under way; the recording does so at its end.
+
+    While the device is waited for, and whenever a list is emptied, Python may collect what calls this again: each list is taken
+    out by whoever comes first.
+    """
     if not _unreleased or not LOCK.acquire(blocking=False):
         return
     try:
         if not cuda.is_current_stream_capturing():
-            ready = [item for item in _unreleased if item[0] == device]
+            ready = [key for key, (where, _) in _unreleased.copy().items() if where == device]
             cuda.synchronize(device)
-            for item in ready:
-                _unreleased.remove(item)
-                item[1].clear()
+            for key in ready:
+                _, memory = _unreleased.pop(key, (device, []))
+                memory.clear()
     finally:
         LOCK.release()

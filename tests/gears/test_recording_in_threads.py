@@ -164,35 +164,70 @@ class _Guarded:
 def test_pinned_memory_is_kept_while_something_is_recorded(monkeypatch, capturing):
     cuda, device = _Guarded(capturing), torch.device("cuda")
     monkeypatch.setattr(recording, "cuda", cuda)
-    monkeypatch.setattr(recording, "_unreleased", [])
+    monkeypatch.setattr(recording, "_unreleased", {})
     memory = ["memory"]
     recording.release_later(memory, device)
-    assert cuda.waited == (not capturing) and recording._unreleased == ([(device, ["memory"])] if capturing else [])
+    assert cuda.waited == (not capturing) and [*recording._unreleased.values()] == (
+        [(device, ["memory"])] if capturing else []
+    )
     cuda.capturing = False
     recording.release(device)
-    assert recording._unreleased == [] and memory == []
+    assert not recording._unreleased and memory == []
 
 
 def test_memory_that_another_device_reads_is_kept(monkeypatch):
     cuda, first, second = _Guarded(True), torch.device("cuda", 0), torch.device("cuda", 1)
     monkeypatch.setattr(recording, "cuda", cuda)
-    monkeypatch.setattr(recording, "_unreleased", [])
+    monkeypatch.setattr(recording, "_unreleased", {})
     recording.release_later(["memory"], first)
     recording.release_later(["more"], second)
     cuda.capturing = False
     recording.release(first)
-    assert recording._unreleased == [(second, ["more"])]
+    assert [*recording._unreleased.values()] == [(second, ["more"])]
 
 
 def test_a_finalizer_never_waits_for_the_thread_that_records(monkeypatch):
     cuda, device = _Guarded(), torch.device("cuda")
     monkeypatch.setattr(recording, "cuda", cuda)
-    monkeypatch.setattr(recording, "_unreleased", [])
+    monkeypatch.setattr(recording, "_unreleased", {})
     with recording.LOCK, ThreadPoolExecutor(1) as other:
         other.submit(recording.release_later, ["memory"], device).result(10)
-        assert cuda.waited == 0 and recording._unreleased == [(device, ["memory"])]
+        assert cuda.waited == 0 and [*recording._unreleased.values()] == [(device, ["memory"])]
     recording.release(device)
-    assert cuda.waited == 1 and recording._unreleased == []
+    assert cuda.waited == 1 and not recording._unreleased
+
+
+def test_memory_is_released_once_if_something_is_collected_meanwhile(monkeypatch):
+    """A finalizer that runs while the device is waited for, or while a list is emptied, releases what waits, too."""
+    device, released = torch.device("cuda"), []
+
+    class Holds:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError("tensors are not compared")
+
+        def __del__(self) -> None:
+            released.append(self.name)
+            if self.name == "first":
+                recording.release_later([Holds("of a finalizer")], device)
+
+    class Collecting(_Guarded):
+        def synchronize(self, device: torch.device) -> None:
+            super().synchronize(device)
+            if self.waited == 1:
+                recording.release_later([Holds("meanwhile")], device)
+
+    cuda = Collecting(capturing=True)
+    monkeypatch.setattr(recording, "cuda", cuda)
+    monkeypatch.setattr(recording, "_unreleased", type(recording._unreleased)())
+    for name in ("first", "second"):
+        recording.release_later([Holds(name)], device)
+    cuda.capturing = False
+    recording.release(device)
+    assert not recording._unreleased
+    assert sorted(released) == ["first", "meanwhile", "of a finalizer", "second"]
 
 
 class _Streams:
