@@ -19,26 +19,41 @@ class _AsWritten:
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside, self._stance = threading.Lock(), 0, None
+        self._lock = threading.Lock()
+        self._inside: dict[int, int] = {}
+        """How often each thread is."""
+        self._stance: Any = None
+        """What turns the switch back, while it is turned."""
 
     def __enter__(self) -> None:
         with self._lock:
-            self._inside += 1
-            if self._inside == 1:
+            if self._stance is None:
                 self._stance = torch.compiler.set_stance("force_eager")
+            self._inside[threading.get_ident()] = self.depth() + 1
 
     def __exit__(self, *error: object) -> None:
+        self.settle(self.depth() - 1)
+
+    def depth(self) -> int:
+        """How often this thread is inside."""
+        return self._inside.get(threading.get_ident(), 0)
+
+    def settle(self, depth: int) -> None:
+        """This thread is inside so often and no more, whatever it was interrupted in. It can be repeated."""
         with self._lock:
-            self._inside -= 1
+            self._inside[threading.get_ident()] = depth
+            if depth <= 0:
+                del self._inside[threading.get_ident()]
             if not self._inside and self._stance is not None:
                 self._stance.__exit__(None, None, None)
+                self._stance = None
 
 
-_as_written = _AsWritten()
+as_written = _AsWritten()
 
 
 def uncompiled(plan: Plan) -> AbstractContextManager[Any]:
     """For a plan with modules of the program's own. Who compiles one has loaded torch's compiler; nobody else waits for that."""
     if "torch._dynamo" not in sys.modules or all(map(is_known, (m for root in plan.modules for m in root.modules()))):
         return nullcontext()
-    return _as_written
+    return as_written

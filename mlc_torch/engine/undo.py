@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from mlc_torch.engine.as_written import as_written
 from mlc_torch.engine.gear import Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import set_training
@@ -154,7 +155,7 @@ def way_back(plan: Plan, training: set_training) -> Callable[[], None]:
     Its blocks do that too, but a Ctrl-C, or what a program's signal handler raises, may strike between a block and the
     ``__exit__`` that ends it. And who called may go on, content with less than a recording.
     """
-    before = ambience()
+    before, depth = ambience(), as_written.depth()
     modules = [m for root in plan.modules for m in root.modules()]
     held: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for m in modules:
@@ -162,6 +163,7 @@ def way_back(plan: Plan, training: set_training) -> Callable[[], None]:
 
     def go_back() -> None:
         restore_ambience(before)
+        as_written.settle(depth)
         for tensors, own in held:
             tensors.update(own)  # torch's functional_call may have left its stand-ins there
         for root in plan.modules:
