@@ -15,6 +15,9 @@ from mlc_torch.engine.planned import Planned, Written
 from mlc_torch.engine.updater import Updater
 from mlc_torch.torch_private.hooks import hooks_on_every_module
 
+MANY_SHAPES = 64
+"""So many gears are kept for shapes that were not declared, batches of other sizes most of all."""
+
 
 class Geared:
     """Makes a plan's gears when they are needed, each once."""
@@ -80,6 +83,7 @@ class Geared:
         if gear is not None:
             return gear
         updater = self.updater if mode is Mode.train else None
+        self._make_room()
         gear = self._fast[key] = fast_gear(
             self.plan, feeds, self.constants(), mode, updater, self._use_inductor, written=self._written.pop(key, None)
         )
@@ -88,6 +92,14 @@ class Geared:
             if self.prepared is not None and self.prepared is self._slow.get((mode, False)):
                 self.prepared = gear  # hooks were there when the graph was compiled, and are gone
         return gear
+
+    def _make_room(self) -> None:
+        """Let go of the oldest gear for shapes that were not declared, where there are many; they have not been seen then."""
+        used = (self.gear, self.prepared)
+        others = [key for key, gear in self._fast.items() if key[1] is not None and gear not in used]
+        for key in others[: max(0, len(others) - MANY_SHAPES + 1)]:
+            del self._fast[key]
+            self._seen.discard(key)
 
     def take_over(self, earlier: Geared) -> None:
         """A tensor's memory has moved, or another one is to be updated: what the earlier plan has recorded may still do.

@@ -161,6 +161,7 @@ class SharedSession(Session):
             gear = fast_gear(
                 self.plan, feeds, self.constants(), mode, self.updater, self._use_inductor, injected, self.exchange
             )
+        self._make_room()
         self._fast[key] = gear
         return gear
 
