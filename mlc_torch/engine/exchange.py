@@ -46,7 +46,6 @@ class Exchange:
         parts: Sequence[int],
         lines: Sequence[str],
         sums: Sums,
-        bucket: int = BUCKET,
     ) -> None:
         self.ranks, self.plan, self.axes, self.sums = ranks, plan, axes, sums
         self._number = number
@@ -54,7 +53,7 @@ class Exchange:
         self.parts = list(parts)
         digest = hashlib.sha256("\n".join(lines).encode()).digest()
         self.mark = float(int.from_bytes(digest[:3], "big"))  # what a float32 holds exactly
-        *early, self._late = grouped(plan, bucket)
+        *early, self._late = grouped(plan, BUCKET)
         self.buckets = [*early, self._late]
         """The trained tensors whose gradients travel together, by index."""
         self._early = [Message(self._gradients(own), 0, 0, plan.device) for own in early]
@@ -73,6 +72,9 @@ class Exchange:
         self._outputs: Values = ()
         self._of_losses: Sequence[Part] = ()
         self._rows: dict[tuple[float, ...], torch.Tensor] = {}
+        """Of each batch size that which its recording reads."""
+        self._placed = torch.empty(0, dtype=torch.float32)
+        """The row of the call under way, where the device or a recording reads it."""
         self.late = LateVerdict(ranks.world == 1, len(self.parts), plan.device)
         self.opening: Callable[[Sequence[torch.Tensor]], None] = _nothing
         """What says, with the values of a forward pass, what is known before the backward pass."""
@@ -117,8 +119,10 @@ class Exchange:
         self._share, self._outputs, self._of_losses = share, outputs, of_losses
         batch = 0 if share.is_own else share.batch
         self._row = (self.mark, *self._now(batch, rule), FINE)
-        if (self.ranks.is_recordable or self.plan.device.type != "cpu") and self._row not in self._rows:
-            self._rows[self._row] = torch.tensor(self._row, device=self.plan.device)
+        device = self.plan.device
+        if self.ranks.is_recordable or device.type != "cpu":
+            row = torch.tensor(self._row, dtype=torch.float32, device=device)
+            self._placed = self._rows.setdefault(self._row, row) if self.ranks.is_recordable else row
 
     def _now(self, batch: int, rule: tuple[float, int]) -> tuple[float, ...]:
         """What is called, how many samples, which data, weights and settings, and which step, as the table says it."""
@@ -164,7 +168,7 @@ class Exchange:
             parts = [float(value) * float(weight) if weight else 0.0 for value, weight in self._of_losses]
             own.numpy()[:] = (*self._row, *parts)
             return
-        own[:FIELDS].copy_(self._rows[self._row])
+        own[:FIELDS].copy_(self._placed)
         for number, (value, weight) in enumerate(self._of_losses, FIELDS):
             if isinstance(weight, torch.Tensor) or weight:
                 torch.mul(value.reshape(()), weight, out=own[number])
@@ -236,7 +240,7 @@ class Exchange:
     def conclude(self) -> None:
         """Wait, in the order of the device's work, and see there whether all went well. A recording may hold this."""
         self.wait()
-        self.late.see(self.last(Call.EXECUTE).table, self._rows[self._row])
+        self.late.see(self.last(Call.EXECUTE).table, self._placed)
 
     def judge_late(self) -> None:
         """Say what came of steps before this one, as far as that is known without waiting."""
@@ -246,7 +250,7 @@ class Exchange:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Within this block what is sent is written into a recording; the call under way, if any, is not touched."""
-        names = ("_call", "_sent", "_works", "_row", "_share", "_outputs", "_of_losses", "is_open")
+        names = ("_call", "_sent", "_works", "_row", "_placed", "_share", "_outputs", "_of_losses", "is_open")
         before = {name: getattr(self, name) for name in names}
         self._call, self._works = Call.EXECUTE, []
         try:
@@ -285,7 +289,7 @@ class Exchange:
             if message is asked:
                 message.table.fill_(REFUSED)
             elif message.table.numel():
-                message.table[self.ranks.rank, :FIELDS] = torch.tensor(self._row)
+                message.table[self.ranks.rank, :FIELDS] = torch.tensor(self._row, dtype=torch.float32)
             self._send(message)
         self.wait()
         self._close()
@@ -293,7 +297,7 @@ class Exchange:
 
     def _sum_nothing(self, shapes: Sequence[torch.Size], backward: bool) -> None:
         for shape in shapes:
-            self.ranks.sum_inside(torch.zeros(shape, device=self.plan.device), backward)
+            self.ranks.sum_inside(torch.zeros(shape, dtype=torch.float32, device=self.plan.device), backward)
 
     # What came back
 

@@ -21,7 +21,7 @@ class LateVerdict:
         """How many were not; ``_known`` were told of."""
         self._known = 0
         self._heard: tuple[torch.Tensor, torch.cuda.Event] | None = None
-        self.totals = torch.zeros(losses, device=device)
+        self.totals = torch.zeros(losses, dtype=torch.float32, device=device)
         """The whole of each loss of the last step, on the device."""
 
     def see(self, table: torch.Tensor, own: torch.Tensor) -> None:

@@ -55,7 +55,8 @@ class Message:
             for key, shape in own.items():
                 start = starts[key]
                 self.views[key] = flat[start : start + math.prod(shape)].view(tuple(shape)).view(dtype)
-        self.table = self.flats[-1][: rows * columns].view(rows, columns) if rows * columns else torch.empty(0)
+        size = rows * columns
+        self.table = self.flats[-1][:size].view(rows, columns) if size else torch.empty(0, dtype=torch.float32)
 
     def silence(self) -> None:
         for flat in self.flats:

@@ -26,10 +26,14 @@ class OwnPart:
         self._losses, self._given = frozenset(losses), given
         # On a device that is not waited for it has a place of its own, which recordings read.
         recordable = shared.ranks.is_recordable
-        self._own_part: float | torch.Tensor = torch.ones((), device=plan.device) if recordable else 1.0
+        self._own_part: float | torch.Tensor = (
+            torch.ones((), dtype=torch.float32, device=plan.device) if recordable else 1.0
+        )
         """Of the samples of all ranks, the part that this one was given, where each is given its own."""
         self._total: torch.Tensor | None = None
         self._upstream: dict[Share | None, dict[int, torch.Tensor]] = {}
+        self._there: tuple[Gear, dict[int, torch.Tensor]] | None = None
+        """Which of those lie in the memory that a recording reads, and whose."""
 
     def is_sent(self, slot: int) -> bool:
         """Whether the ranks put the gradient of a slot together. Where each feeds its own samples, theirs are its own."""
@@ -68,7 +72,8 @@ class OwnPart:
         """Where each rank is given its own samples, they have to tell each other how many."""
         if not share.is_own:
             return
-        self._total = total = share.total(torch.full((1,), float(share.count), device=self._plan.device)).reshape(())
+        own = torch.full((1,), float(share.count), dtype=torch.float32, device=self._plan.device)
+        self._total = total = share.total(own).reshape(())
         if isinstance(self._own_part, torch.Tensor):
             torch.div(share.count, total, out=self._own_part)
         else:
@@ -93,14 +98,10 @@ class OwnPart:
         key = None if share.is_own else share
         known = self._upstream.get(key)
         if known is None or key is None:
-            known = {slot: self._ones(slot, share) for slot in self._plan.injected}
-            if isinstance(gear, Captured):
-                # Once in the memory that the recording reads, they need not be copied there again.
-                copy_all(gear.injected, list(known.values()))
-                known = dict(zip(self._plan.injected, gear.injected, strict=True))
-            self._upstream[key] = known
+            known = self._upstream[key] = {slot: self._ones(slot, share) for slot in self._plan.injected}
         if not given:
-            return list(known.values())
+            return self._placed(known, gear) if isinstance(gear, Captured) else list(known.values())
+        self._there = None  # what is given is copied over them
         from_outside = dict(zip(self._given, given, strict=True))
         upstream = []
         for slot, own in known.items():
@@ -109,6 +110,15 @@ class OwnPart:
                 own = own + added if slot in self._losses else added
             upstream.append(own)
         return upstream
+
+    def _placed(self, known: dict[int, torch.Tensor], gear: Captured) -> Tensors:
+        """Once in the memory that a recording reads, they need not be copied there again."""
+        there = self._there
+        if there is None or there[0] is not gear or there[1] is not known:
+            self._there = None  # a Ctrl-C may strike
+            copy_all(gear.injected, list(known.values()))
+            self._there = gear, known
+        return gear.injected
 
     def _ones(self, slot: int, share: Share) -> torch.Tensor:
         cell = self._plan.cells[slot]

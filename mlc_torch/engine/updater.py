@@ -71,7 +71,7 @@ class Updater:
         """The update that is being made: its step, its parameters, and by what the rule tells whether it was made."""
         self.numbers: Numbers = {}
         if device.type == "cuda":
-            self.keeps_numbers_in(torch.zeros(len(self._names), device=device))
+            self.keeps_numbers_in(torch.zeros(len(self._names), dtype=torch.float32, device=device))
         self.adopt()
 
     def adopt(self) -> None:
