@@ -18,12 +18,15 @@ from mlc_torch.tensor.staged import is_much, staged_for
 from mlc_torch.tensor.state import upload
 from mlc_torch.torch_private.modes import is_disturbed
 
+Part = tuple[int, int]
+"""The dimension that counts samples, and how many of them."""
+
 
 class Binding(Protocol):
     """What binding asks of a graph."""
 
-    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
-        """How many samples are written of each tensor that is not written whole."""
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, Part]:
+        """Which part is written of each tensor that is not written whole."""
 
 
 def bind(
@@ -39,9 +42,9 @@ def bind(
     """
     if not given.keys() <= tensors.keys():
         warn_unbound(given, tensors)
-    batches: Mapping[str, int] = {}
+    parts: Mapping[str, Part] = {}
     if batch_size:
-        batches = graph._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size)
+        parts = graph._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size)
     writes = []
     for name, tensor in tensors.items():
         data = given.get(name)
@@ -49,16 +52,17 @@ def bind(
             continue
         cell = tensor._cell
         is_kept = cell.is_parameter or bool(cell._views and cell.is_shown)
-        batch = batches.get(name, 0) if batches and not is_kept else 0
+        part = parts.get(name) if parts and not is_kept else None
         view = data._views.get((cell.dtype, cell.shape))
         fits = view is not None or ((data._element, cell.dtype) in FITTING and data._shape in (None, cell.shape))
-        if batch or not fits or data._length < cell.nbytes:
-            is_all = batch or data._length >= cell.nbytes or cell.shape[0] == 1
-            counts = bool(is_all or graph._batches({name: cell}, 1))  # asked only where too little is there
-            needed_bytes(name, cell, data, batch, counts)
-        if batch and batch == cell.shape[0]:
-            batch = 0  # the whole tensor
-        writes.append((cell, data, batch, is_kept, view))
+        if part or not fits or data._length < cell.nbytes:
+            axis, batch = part or (0, 0)
+            if not batch and data._length < cell.nbytes and cell.shape[0] != 1:
+                axis, _ = graph._batches({name: cell}, 1).get(name, (1, 0))  # asked only where too little is there
+            needed_bytes(name, cell, data, 0 if axis else batch, axis == 0)
+            if part and batch == cell.shape[axis]:
+                part = None  # the whole tensor
+        writes.append((cell, data, part, is_kept, view))
     if device._kind != "mps":  # where data is bound to the device's own memory
         writes = [write for write in writes if not _is_written_again(*write, device)]
         if not writes:
@@ -74,11 +78,16 @@ def bind(
 
 
 def _is_written_again(
-    cell: TensorState, data: MLCTensorData, batch: int, is_kept: bool, view: torch.Tensor | None, device: MLCDevice
+    cell: TensorState,
+    data: MLCTensorData,
+    part: Part | None,
+    is_kept: bool,
+    view: torch.Tensor | None,
+    device: MLCDevice,
 ) -> bool:
     """Whether a tensor's data could be written where it was the last time."""
     bound = cell.bound
-    if bound is None or batch or is_kept or cell.value is not bound.tensor:
+    if bound is None or part or is_kept or cell.value is not bound.tensor:
         return False
     cell.snapshot, cell.device = None, device  # it looks into the value
     if bound.refill(data):
@@ -88,18 +97,18 @@ def _is_written_again(
 
 
 def _write_all(
-    writes: list[tuple[TensorState, MLCTensorData, int, bool, torch.Tensor | None]], device: MLCDevice
+    writes: list[tuple[TensorState, MLCTensorData, Part | None, bool, torch.Tensor | None]], device: MLCDevice
 ) -> None:
-    """Tensors with their data, how many samples it holds (0: all of them), whether they lie in that memory from now on, and
-    the data as a torch tensor, where somebody has looked at it before.
+    """Tensors with their data, which part of them is written (``None``: all of it), whether they lie in that memory from now on,
+    and the data as a torch tensor, where somebody has looked at it before.
 
     On CUDA a whole tensor goes to the device with the other inputs, when the graph runs.
     """
-    for cell, data, batch, is_kept, view in writes:
+    for cell, data, part, is_kept, view in writes:
         if is_kept:
             cell.upload(data, device)
-        elif batch:
-            write_samples(cell, data, device, batch)
+        elif part:
+            write_samples(cell, data, device, *part)
         else:
             source = data._view(cell.dtype, cell.shape) if view is None else view
             if cell.value is None and cell.host is None and _stays(source, device) and BoundMemory.suits(source):

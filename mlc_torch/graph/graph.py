@@ -260,11 +260,12 @@ class MLCGraph(MLCObject):
         """A graph that runs this one was compiled for ``device``."""
         self._device = device
 
-    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
-        """How many samples ``batchSize`` means, of each tensor that is not bound whole, as initial states are."""
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, tuple[int, int]]:
+        """How many samples ``batchSize`` means, and which dimension counts them, of each tensor that is not bound whole, as
+        initial states are."""
         fitting = [name for name, cell in cells.items() if batch_size <= cell.shape[0]]
         # Where it is no number of samples, it is refused for each of them.
-        return dict.fromkeys(fitting if fitting and batch_size > 0 else cells, batch_size)
+        return dict.fromkeys(fitting if fitting and batch_size > 0 else cells, (0, batch_size))
 
     def __copy__(self) -> Any:
         raise TypeError(f"{type(self).__name__} cannot be copied: a layer belongs to one graph")

@@ -193,12 +193,15 @@ def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> 
         )
 
 
-def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, batch: int) -> None:
-    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold."""
+def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, axis: int, batch: int) -> None:
+    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold.
+
+    ``axis`` is the dimension that counts them. Data comes whole unless that is the first.
+    """
     target, held = device.torch_device, cell.current()
-    source = data._view(cell.dtype, (batch, *cell.shape[1:]))
+    source = data._view(cell.dtype, cell.shape if axis else (batch, *cell.shape[1:])).narrow(axis, 0, batch)
     with queueing(target):
         # For a GPU what was bound before may still lie on the host.
         full = source.new_zeros(cell.shape, device=target) if held is None else held.to(target, copy=True)
-        full[:batch] = source.to(target)
+        full.narrow(axis, 0, batch).copy_(source.to(target))
     cell.take_copy(full, device)

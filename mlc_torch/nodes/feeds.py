@@ -141,7 +141,7 @@ def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
 def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
     """The dimension of a tensor that counts ``batch`` samples; ``None`` for one that goes in whole."""
     axis = axes.get(id(cell), 0)
-    return axis if axis is not None and axis < len(cell.shape) and cell.shape[axis] == batch else None
+    return axis if axis is not None and 0 <= axis < len(cell.shape) and cell.shape[axis] == batch else None
 
 
 def declared_batch(

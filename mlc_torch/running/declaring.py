@@ -9,7 +9,7 @@ from mlc_torch.going_back import undone_if_broken_off
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.layers.sharing import Axis
-from mlc_torch.nodes.feeds import LINKED, Feed, declared_batch
+from mlc_torch.nodes.feeds import LINKED, Feed, counted_axis, declared_batch
 from mlc_torch.nodes.node import Node, in_order, producers
 from mlc_torch.nodes.samples import axes_in_one_process
 from mlc_torch.nodes.sequences import with_lengths
@@ -274,15 +274,15 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             refuse(f"batchSize is {batch_size}, the inputs hold {full} samples; a batch may be smaller, not larger")
         return batch_size or full
 
-    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, int]:
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, tuple[int, int]]:
         full = self._declared_batch()
         if batch_size in (0, full):
             return {}
         axes = self._sample_axes()
         if not full or batch_size < 0 or batch_size > full:
             return super()._batches(cells, batch_size)
-        counted = [name for name, cell in cells.items() if axes.get(id(cell), 0) == 0 and cell.shape[0] == full]
-        return dict.fromkeys(counted, batch_size)
+        counted = {name: counted_axis(cell, axes, full) for name, cell in cells.items()}
+        return {name: (axis, batch_size) for name, axis in counted.items() if axis is not None}
 
 
 def _link(links: Iterable[tuple[DeclaringGraph, Sequence[DeclaringGraph]]]) -> None:

@@ -27,7 +27,7 @@ from mlc_torch import (
     MLCTransposeLayer,
     last_refusal,
 )
-from tests.graph.programs import cpu, data, dense, loss, placeholder, values
+from tests.graph.programs import cpu, data, dense, loss, on, placeholder, values
 
 SUM = MLCReductionType.sum
 LINK = MLCGraphCompilationOptions.linkGraphs
@@ -259,3 +259,25 @@ def test_a_linked_tensor_of_mixed_samples_is_refused_in_words():
     assert one.execute(inputsData={"x": data(values(4, 3))}, batchSize=2)
     assert not two.execute(inputsData={}, batchSize=2)
     assert "which part of the linked tensor 'products' of shape [4, 4]" in str(last_refusal())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("time", [4, 5])
+def test_bound_samples_are_written_where_they_lie(torch_device, time, count):
+    """The others keep what they hold; with as many steps as samples, too. Data comes whole."""
+    graph, x, t = MLCGraph(), placeholder(time, 4, 2), placeholder(time, 4, 2)
+    layer, reference = lstm(batch_first=False)
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=on(torch_device))
+    first, second, how = values(time, 4, 2), values(time, 4, 2, seed=1), {"to": on(torch_device), "synchronous": True}
+    assert training.bindAndWriteData({"x": data(first), "t": data(first)}, forInputs={"x": x, "t": t}, **how)
+    assert training.bindAndWriteData({"x": data(second)}, forInputs={"x": x}, batchSize=count, **how)
+    want = first.copy()
+    want[:, :count] = second[:, :count]
+    np.testing.assert_array_equal(x.numpy(), want)
+    assert training.executeForward(batchSize=0)
+    np.testing.assert_allclose(y.numpy(), reference(torch.from_numpy(want))[0].detach(), rtol=1e-4, atol=1e-5)
+    short = {"x": data(second[: time - 1].copy())}
+    assert not training.bindAndWriteData(short, forInputs={"x": x}, batchSize=count, **how)
+    assert "its first dimension counts no samples" in str(last_refusal())
