@@ -94,7 +94,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
         warn_unbound(given, tensors)
         for name, tensor in tensors.items():
             if name in given:
-                tensor._cell.upload(given[name], device)
+                tensor._cell.upload(given[name], device, f"data for {name!r}")
         for layer in unique_layers(nodes):
             for cell in own_states(layer):
                 cell.place(device, writable=True)

@@ -293,9 +293,9 @@ class TensorState:
         return made
 
     @really
-    def upload(self, data: MLCTensorData, device: MLCDevice) -> None:
-        """Bind ``data`` and bring it to ``device``."""
-        self._must_hold(data, "the data")
+    def upload(self, data: MLCTensorData, device: MLCDevice, who: str = "the data") -> None:
+        """Bind ``data``, which a refusal calls ``who``, and bring it to ``device``."""
+        self._must_hold(data, who)
         data = data._kept()
         view = data._view(self.dtype, self.shape)
         if device.torch_device.type == "cpu":

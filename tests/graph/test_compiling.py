@@ -224,7 +224,7 @@ def test_constant_data_that_is_too_short_is_refused():
     inference = MLCInferenceGraph(graphObjects=[graph])
     short = {"inputTensors": {"shift": shift}, "inputTensorsData": {"shift": data(values(3))}}
     assert inference.addInputs({"x": x}) and not inference.compile(options=[], device=cpu(), **short)
-    assert "needs 24" in str(last_refusal())
+    assert "data for 'shift' holds 12 bytes" in str(last_refusal()) and "needs 24" in str(last_refusal())
 
 
 def test_a_source_with_data_that_is_no_input_is_a_constant():
