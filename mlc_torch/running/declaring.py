@@ -25,6 +25,7 @@ from mlc_torch.seeing.profile import Profile
 from mlc_torch.spelling import declare
 from mlc_torch.spelling.own import wrong_type
 from mlc_torch.tensor import MLCTensor, TensorState
+from mlc_torch.tensor.state import host_bytes
 
 Feeds = Sequence[Feed]
 
@@ -265,6 +266,26 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
                 if graph not in asking and id(cell) in producers(graph._planned_nodes()):
                     found[id(cell)] = graph._sample_axes((*asking, self))[id(cell)]
         return found
+
+    def _check_links(self, variant: Variant, batch: int) -> None:
+        """Refuse to read more samples of a linked tensor than the graph that computes it ran last.
+
+        The others are of an older pass, unless somebody else has written the tensor since.
+        """
+        for feed in self._feeds[variant]:
+            cell, axis = feed.cell, feed.batch_axis
+            if feed.kind != LINKED or axis is None or axis < 0:
+                continue
+            for runs in (graph._runs for graph in self._linked):
+                session, held = runs.last or runs.active, cell.value
+                made = None if session is None else session.value_of(cell)
+                if made is None or held is None or made.numel() >= held.numel() or (ran := made.shape[axis]) >= batch:
+                    continue
+                if host_bytes(held.narrow(axis, 0, ran)) == host_bytes(made):
+                    refuse(
+                        f"{batch} samples are to run, and the linked graph that computes {cell.label!r} ran {ran} last; run as "
+                        "many there first, or fewer here"
+                    )
 
     def _batch(self, batch_size: int, full: int) -> int:
         """How many samples a call runs that gives another number than was declared."""

@@ -234,7 +234,7 @@ class GradientGraph(ExecutableGraph):
             parts += self._linked_gradients(cell, number)
             with queueing(device):
                 parts = parts or [torch.zeros(cell.shape, dtype=cell.dtype, device=device)]
-                total, *others = (_cut(part.to(device), axis, batch) for part in parts)
+                total, *others = (_cut(cell, part.to(device), axis, batch) for part in parts)
                 for part in others:
                     total = total + part
                 if session.separate and len(parts) == 1 and parts[0].device == total.device:
@@ -291,7 +291,10 @@ class GradientGraph(ExecutableGraph):
             self._changed()
 
 
-def _cut(gradient: torch.Tensor, axis: Axis, batch: int) -> torch.Tensor:
+def _cut(cell: TensorState, gradient: torch.Tensor, axis: Axis, batch: int) -> torch.Tensor:
+    """That of the samples that ran; 0 for those that a linked graph left out, since its losses do not depend on them."""
+    if gradient.shape[axis] < batch if axis is not None else tuple(gradient.shape) != cell.shape:
+        gradient = into_full(cell, gradient)
     return gradient if axis is None else gradient.narrow(axis, 0, batch)
 
 

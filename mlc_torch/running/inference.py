@@ -86,6 +86,8 @@ class MLCInferenceGraph(ExecutableGraph):
         whole, bits = batch == full, options | runs.forced_options
         if bits & SKIPS_WRITING:
             data = NO_DATA
+        if self._linked:
+            self._check_links(_WHOLE, batch)
         feeds = take(self._feeds[_WHOLE], data, None if whole else batch)
         if targets and runs.returns_inputs:
             targets = with_inputs(targets, session, feeds)

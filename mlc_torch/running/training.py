@@ -66,6 +66,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             session = self._session(variant)
         runs.active = session
         data = NO_DATA if bits & SKIPS_WRITING else request.data
+        if self._linked:
+            self._check_links(variant, batch)
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
         runs.overtaken = runs.left_behind() if mode is _INFER else None
@@ -132,6 +134,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         if session is None or session.checked != changes.newest:
             session = self._session(variant)
         runs.active = session
+        if self._linked:
+            self._check_links(variant, batch)
         feeds = take(self._feeds[variant], NO_DATA, None if batch == full else batch)
         for number, feed in enumerate(self._feeds[variant]):
             if feed.cell.host is not None:

@@ -46,6 +46,9 @@ class Split:
         if link:
             assert self.lower.link(with_=[self.upper])
 
+    def shapes(self):
+        return (self.first, (5, 6)), (self.second, (3, 5))
+
     def bind(self) -> None:
         bound = {"x": data(self.given["x"]), "t": data(self.given["t"])}
         tensors = {"x": self.x, "t": self.t}
@@ -121,6 +124,65 @@ def test_short_batches_cross_the_link(torch_device):
     whole.training.synchronizeUpdates()
     for mine, theirs in zip((split.first, split.second), whole.layers, strict=True):
         np.testing.assert_allclose(array(mine.weights), array(theirs.weights), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [[LINK], [LINK, MLCGraphCompilationOptions.disableLayerFusion]], ids=["", "plain"])
+@pytest.mark.parametrize(("below", "above"), [(4, 1), (4, 2), (3, 2), (3, 3)])
+def test_samples_that_the_reader_did_not_run_have_no_gradient(torch_device, below, above, options):
+    split = Split(on(torch_device), options=options)
+    x, t = (split.given[name][:above].astype(float) for name in "xt")
+    for _ in range(2):
+        (w1, b1), (w2, b2) = ((array(n.weights).reshape(s), array(n.biases).ravel()) for n, s in split.shapes())
+        h = x @ w1.T + b1
+        dy = 2 * (np.maximum(h, 0) @ w2.T + b2 - t) / t.size
+        split.bind()
+        assert split.lower.executeForward(batchSize=below) and split.upper.executeForward(batchSize=above)
+        assert split.upper.executeGradient(batchSize=above)
+        assert split.lower.executeGradient(batchSize=below), last_refusal()
+        got = split.lower.gradientData(forParameter=split.first.weights, layer=split.first)
+        want = (dy @ w2 * (h > 0)).T @ x
+        np.testing.assert_allclose(np.frombuffer(got, np.float32).reshape(5, 6), want, rtol=1e-4, atol=1e-6)
+        assert split.lower.executeOptimizerUpdate() and split.upper.executeOptimizerUpdate()
+        split.lower.synchronizeUpdates()
+        split.upper.synchronizeUpdates()
+
+
+@pytest.mark.parametrize("wanted", [3, 4, 0])
+def test_a_reader_wants_no_more_samples_than_there_are_of_this_pass(torch_device, wanted):
+    split = Split(on(torch_device))
+    split.bind()
+    assert split.lower.executeForward(batchSize=4) and split.lower.executeForward(batchSize=2)
+    assert not split.upper.executeForward(batchSize=wanted)
+    assert f"{wanted or 4} samples are to run" in str(last_refusal()) and "ran 2 last" in str(last_refusal())
+    assert not split.upper.execute(
+        inputsData={}, lossLabelsData={"t": data(split.given["t"])}, lossLabelWeightsData=None, batchSize=wanted
+    )
+    assert "ran 2 last" in str(last_refusal())
+    assert split.upper.executeForward(batchSize=2)
+    h, how = values(4, 5, seed=9), {"to": split.device, "synchronous": True}
+    assert split.lower.bindAndWriteData(
+        {"h": data(h)}, forInputs={"h": split.h}, **how
+    )  # the program's own: no older pass
+    assert split.upper.executeForward(batchSize=wanted, options=[MLCExecutionOptions.synchronous]), last_refusal()
+    w, b = array(split.second.weights).reshape(3, 5), array(split.second.biases).ravel()
+    count = wanted or 4
+    np.testing.assert_allclose(array(split.y)[:count], (np.maximum(h, 0) @ w.T + b)[:count], rtol=1e-4, atol=1e-5)
+
+
+def test_an_inference_reads_no_more_samples_than_there_are_of_this_pass(torch_device):
+    lower, upper, x = MLCGraph(), MLCGraph(), placeholder(4, 6)
+    y = upper.node(MLCActivationLayer.relu, source=lower.node(MLCActivationLayer.tanh, source=x))
+    one, two = (MLCInferenceGraph(graphObjects=[graph]) for graph in (lower, upper))
+    assert one.addInputs({"x": x}) and two.addInputs({})
+    assert all(graph.compile(options=[LINK], device=on(torch_device)) for graph in (one, two)) and one.link(with_=[two])
+    given, how = values(4, 6), {"options": [MLCExecutionOptions.synchronous]}
+    for count in (4, 2, 2, 2):  # the last ones are like those before them
+        assert one.execute(inputsData={"x": data(given[:count])}, batchSize=count, **how)
+        for more in range(count + 1, 5):
+            assert not two.execute(inputsData={}, batchSize=more, **how)
+            assert f"{more} samples are to run" in str(last_refusal()) and f"ran {count} last" in str(last_refusal())
+        assert two.execute(inputsData={}, batchSize=count, **how), last_refusal()
+        np.testing.assert_allclose(array(y)[:count], np.maximum(np.tanh(given[:count]), 0), rtol=1e-5, atol=1e-6)
 
 
 def test_training_graphs_link_only_with_the_option():
