@@ -105,6 +105,20 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
     return targets
 
 
+def of_pass(targets: Targets, session: Session) -> Targets:
+    """The same for a call that comes after the pass, with that pass's own values.
+
+    The tensors may hold others by then: another graph over the same layers may have run in between.
+    """
+    found: list[tuple[TensorState, torch.Tensor | memoryview]] = []
+    for cell, target in targets:
+        value = session.value_of(cell)
+        if value is not None and value.shape != cell.shape:
+            value = into_full(cell, value, cell.value)
+        found.append((cell.frozen(value), target))
+    return found
+
+
 def with_inputs(targets: Targets, session: Session, feeds: Sequence[torch.Tensor]) -> Targets:
     """The same, where inputs are outputs, too: a buffer for one gets what this pass was given for it.
 

@@ -14,7 +14,7 @@ from mlc_torch.running.completion import Targets
 from mlc_torch.running.fit import FittingGraph
 from mlc_torch.running.planner import updatable
 from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Request, packs_request
-from mlc_torch.running.results import output_targets, publish, with_inputs
+from mlc_torch.running.results import of_pass, output_targets, publish, with_inputs
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TIMED
 from mlc_torch.running.state import Variant
@@ -171,13 +171,16 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         """The gradients of what ``executeForward`` computed; refused where an inference of this graph came between."""
         runs, (_, _, _, wanted, _, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
-        batch = full if wanted == full else self._batch(wanted, full)
-        targets = output_targets(outputs, self, full, batch) if outputs else ()
+        if wanted != full:
+            self._batch(wanted, full)  # refused where it is no number of samples; 0 is that of the forward pass
         session = runs.last
         if session is None or session.phase is not _FORWARD:
             self._refuse_gradient(session)
         if full and wanted and wanted != session.samples:
             refuse(f"batchSize is {wanted}, the forward pass ran {session.samples} samples; give the same, or 0")
+        if self._steering.from_user:
+            self._refuse_late_gradients(session)
+        targets = of_pass(output_targets(outputs, self, full, session.samples), session) if outputs else ()
         injected = self._injected(session, full, session.samples, session.forward_number) if session.given else ()
         kept = None if session.ranks else session.kept  # each of several processes keeps its own share
         if targets and runs.returns_inputs and kept is not None:
@@ -198,7 +201,19 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             refuse("the gradient of this forward pass was computed already; call executeForward again")
         if session is not None and self._runs.overtaken is _FORWARD:
             refuse(f"the forward pass is gone: {_OVERTAKEN}; call executeForward again")
+        if session is not None and session.kept is not None and session.kept.mode is _BARE:
+            self._refuse_late_gradients(session)
         refuse("no forward pass to differentiate; call executeForward first")
+
+    def _refuse_late_gradients(self, session: Session) -> None:
+        """A forward pass has a place for the gradients from outside that were announced before it, and for no others."""
+        slots = session.plan.slots
+        for cell, _ in self._steering.from_user.values():
+            if id(cell) in slots and slots[id(cell)] not in session.given:
+                refuse(
+                    f"the user gradient of {cell.label!r} was allocated after the forward pass, which has no place for it; call "
+                    "executeForward again"
+                )
 
     @declare(f"async executeGradient(batchSize: Int, {OPTIONS}, outputsData: {DATA}? = nil) -> TimeInterval")
     @packs_request(awaited_time)

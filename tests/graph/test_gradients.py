@@ -275,6 +275,28 @@ def test_a_user_gradient_without_a_loss():
         close(array(layer.weights).reshape(3, 6), weights - 0.1 * slope.T @ program.given["x"])
 
 
+@pytest.mark.parametrize("is_lossless", [False, True])
+def test_a_user_gradient_that_the_forward_pass_did_not_know_is_refused(is_lossless):
+    program = regression()
+    (layer,), given = program.layers, program.given
+    if is_lossless:
+        training = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=None, optimizer=sgd())
+        assert training.addInputs(program.inputs, lossLabels=None)
+        program = Program(training, program.graph, program.inputs, {}, {"x": given["x"]}, [layer], program.result)
+    assert program.compile() and program.bind() and program.forward()
+    own, extra = program.training.allocateUserGradient(for_=program.result), values(4, 3, seed=30)
+    bound = {"g": data(extra)}
+    assert program.training.bindAndWriteData(bound, forInputs={"g": own}, to=cpu(), synchronous=True)
+    for _ in range(2):
+        assert not program.gradient()
+        assert "allocated after the forward pass" in str(last_refusal()) and "executeForward again" in str(
+            last_refusal()
+        )
+    slope = extra if is_lossless else extra + 2 * (predictions(program) - given["t"]) / 12
+    assert program.forward() and program.gradient(), last_refusal()
+    close(program.gradient_of(layer.weights, layer).reshape(3, 6), slope.T @ given["x"])
+
+
 def test_only_results_take_a_user_gradient():
     program = regression()
     for held in (program.inputs["x"], program.layers[0].weights, placeholder(2, 2)):

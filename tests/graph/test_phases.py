@@ -8,12 +8,13 @@ import pytest
 from mlc_torch import (
     MLCExecutionOptions,
     MLCGraph,
+    MLCInferenceGraph,
     MLCTensor,
     MLCTensorData,
     MLCTrainingGraph,
     last_refusal,
 )
-from tests.graph.programs import array, cpu, data, inferring, loss, on, regression, sgd, values
+from tests.graph.programs import array, cpu, data, inferring, loss, on, predictions, regression, sgd, values
 
 Run = MLCExecutionOptions
 
@@ -120,6 +121,32 @@ def test_an_inference_graph_over_the_same_layers_leaves_a_step_alone():
     assert program.bind() and program.forward() and inference.execute(**given)
     assert program.gradient() and inference.execute(**given) and program.update()
     np.testing.assert_array_equal(array(program.layers[0].weights), array(plain.layers[0].weights))
+
+
+def test_buffers_of_the_gradient_phase_get_what_its_own_pass_computed(torch_device):
+    """A batchSize of 0 is that of the pass; another graph over the same layers may have run since."""
+    program = regression(device=on(torch_device))
+    assert (
+        program.training.addOutputs({"y": program.result})
+        and program.compile()
+        and program.bind()
+        and program.forward()
+    )
+    inference = MLCInferenceGraph(graphObjects=[program.graph])
+    assert inference.addInputs(program.inputs) and inference.compile(options=[], device=program.device)
+    program.given["x"] += 1
+    want, other = predictions(program), data(np.zeros((4, 6), np.float32))
+    assert program.bind()
+    for count in (2, 3, 4):
+        for wanted in (0, count):
+            for is_short in (False, True):
+                out = np.full((count if is_short else 4, 3), 7, np.float32)
+                assert program.training.executeForward(batchSize=count)
+                assert inference.execute(inputsData={"x": other}, batchSize=0)
+                how = {"batchSize": wanted, "options": [Run.synchronous]}
+                assert program.training.executeGradient(outputsData={"y": data(out)}, **how), last_refusal()
+                np.testing.assert_allclose(out[:count], want[:count], rtol=1e-4, atol=1e-5)
+                assert (out[count:] == 7).all()
 
 
 def test_an_update_after_a_new_forward_pass_waits_for_its_gradient():
