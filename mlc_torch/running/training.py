@@ -8,12 +8,13 @@ from typing import NoReturn
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeding import take
+from mlc_torch.nodes.node import producers
 from mlc_torch.refusals import refuse
 from mlc_torch.running.asynchronous import awaited, awaited_time
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.fit import FittingGraph
 from mlc_torch.running.planner import updatable
-from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Request, packs_request
+from mlc_torch.running.request import BY_LAYER, INFERS, NO_DATA, SKIPS_WRITING, Data, Request, packs_request
 from mlc_torch.running.results import of_pass, output_targets, publish, with_inputs
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TIMED
@@ -60,16 +61,18 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         batch = full if request.batch_size == full else self._batch(request.batch_size, full)
         targets = output_targets(request.outputs, self, full, batch) if request.outputs else ()
         bits = request.options | runs.forced_options
-        variant = _PREDICT if bits & INFERS and not request.data[1] else _WHOLE
+        data = NO_DATA if bits & SKIPS_WRITING else request.data
+        variant = _PREDICT if bits & INFERS and not data[1] and self._lacks_labels() else _WHOLE
         session = runs.sessions.get(variant)
         if session is None or session.checked != changes.newest:
             session = self._session(variant)
         runs.active = session
-        data = NO_DATA if bits & SKIPS_WRITING else request.data
         if self._linked:
             self._check_links(variant, batch)
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
+        if targets and mode is not _TRAIN:
+            self._refuse_uncomputed(request.outputs, session)
         runs.overtaken = runs.left_behind() if mode is _INFER else None
         if mode is _BARE and self._optimizer is not None:
             warn_untrained(runs.warned, [], learns=False)
@@ -142,6 +145,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
                 # The gradient phase reads it again, and by then the caller may have put other numbers there.
                 feeds[number] = feeds[number].clone()
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
+        if targets:
+            self._refuse_uncomputed(request.outputs, session)
         runs.overtaken = runs.left_behind() if mode is _INFER else None
         if targets and runs.returns_inputs:
             targets = with_inputs(targets, session, feeds)
@@ -156,7 +161,29 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         return self._forward(request)
 
     def _lacks_labels(self) -> bool:
-        return any(c.value is None and c.host is None for c in self._declared.labels.values())
+        """Whether there are no labels for the losses, of a call that is given none."""
+        labels = self._declared.labels
+        if labels:
+            return any(c.value is None and c.host is None for c in labels.values())
+        return self._runs.sessions.get(_WHOLE) is None and self._missing() is not None  # constants may be labels, too
+
+    def _refuse_uncomputed(self, outputs: Data | None, session: Session) -> None:
+        """Refuse buffers for what a pass without its gradient leaves out: they would show an older pass, or stay as they are."""
+        for name in outputs or ():
+            cell = self._declared.outputs[name]
+            if cell.gradient_of is not None:
+                refuse(
+                    f"the output {name!r} is a gradient, and this call computes none; give its buffer to executeGradient, or to "
+                    "an execute that trains"
+                )
+            if id(cell) in session.plan.slots:
+                continue
+            _, *for_losses = self._declared.fed()
+            if id(cell) in producers(self._planned_nodes()) or any(cell in cells.values() for _, cells in for_losses):
+                refuse(
+                    f"the output {name!r} belongs to the loss or comes behind it, and without labels an inference stops before "
+                    "the loss; give labels, or bind them"
+                )
 
     @declare(
         f"executeGradient(batchSize: Int, {OPTIONS}, {HANDLER}",

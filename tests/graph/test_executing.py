@@ -195,6 +195,63 @@ def test_forward_for_inference_computes_and_changes_nothing(torch_device):
     assert array(mean).ravel().tolist() == [0.5, 0.5] and array(norm.gamma).ravel().tolist() == [1, 1]
 
 
+def test_forward_for_inference_counts_labels_that_are_bound(torch_device):
+    """Alike in both calls; data that skipWritingInputDataToDevice ignores decides nothing."""
+    program = regression(device=on(torch_device))
+    assert program.compile()
+    training, given, answers = program.training, program.given, []
+    infer, skip = Run.forwardForInference | Run.synchronous, Run.skipWritingInputDataToDevice
+    more = {"lossLabelWeightsData": None, "batchSize": 0, "completionHandler": lambda *g: answers.append(array(g[0]))}
+
+    def answered(labels, options, want):
+        assert training.execute(inputsData=program.inputs_data(), lossLabelsData=labels, options=options, **more)
+        np.testing.assert_allclose(answers.pop(), want, rtol=1e-4, atol=1e-5)
+
+    assert training.bindAndWriteData(
+        {"x": data(given["x"])}, forInputs=program.inputs, to=program.device, synchronous=True
+    )
+    answered(None, infer, predictions(program))
+    answered(program.labels_data(), infer | skip, predictions(program))
+    assert program.bind()
+    loss_ = [squared_error(program)]
+    for labels in (None, {"t": data(given["t"] + 5)}):
+        answered(labels, infer | skip, loss_)
+    answered(None, infer, loss_)
+    assert program.forward(options=infer, completionHandler=more["completionHandler"])
+    np.testing.assert_allclose(answers.pop(), loss_, rtol=1e-4)
+
+
+def test_a_buffer_behind_the_loss_is_refused_where_there_are_no_labels():
+    """It would show the loss of an older pass, or stay as it is."""
+    program = regression()
+    training = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=None, optimizer=sgd())
+    (t,) = program.labels.values()
+    y, error = program.result, program.graph.node(loss(), sources=[program.result], lossLabels=[t])
+    program.training = training
+    assert training.addInputs(program.inputs, lossLabels=program.labels)
+    assert training.addOutputs({"loss": error, "y": y, "t": t}) and program.compile()
+    outs = {"loss": np.full(1, 7, np.float32), "y": np.zeros((4, 3), np.float32), "t": np.full((4, 3), 7, np.float32)}
+    fed = {
+        "inputsData": program.inputs_data(),
+        "lossLabelWeightsData": None,
+        "batchSize": 0,
+        "options": Run.forwardForInference,
+    }
+    for _ in range(2):
+        for name in ("loss", "t"):
+            assert not training.execute(**fed, lossLabelsData=None, outputsData={name: data(outs[name])})
+            assert f"the output {name!r} belongs to the loss" in str(last_refusal()) and (outs[name] == 7).all()
+        assert training.execute(**fed, lossLabelsData=None, outputsData={"y": data(outs["y"])})
+        np.testing.assert_allclose(outs["y"], predictions(program), rtol=1e-4, atol=1e-5)
+        assert program.execute()
+    want = squared_error(program)
+    assert training.execute(
+        **fed, lossLabelsData=program.labels_data(), outputsData={n: data(out) for n, out in outs.items()}
+    )
+    np.testing.assert_allclose(outs["loss"], [want], rtol=1e-4)
+    np.testing.assert_array_equal(outs["t"], program.given["t"])
+
+
 def test_a_training_step_after_an_inference_pass_is_a_training_step():
     mixed, plain = regression(), regression()
     assert mixed.compile() and plain.compile()

@@ -449,6 +449,25 @@ def test_an_output_that_is_a_gradient_is_filled_by_every_gradient_phase(when, to
         assert program.update()
 
 
+def test_a_buffer_for_a_gradient_is_refused_where_none_is_computed():
+    """It would show an older pass, or stay as it is."""
+    program = regression()
+    made = program.training.resultGradientTensors(for_=program.layers[0])[0]
+    assert program.training.addOutputs({"g": made}) and program.compile() and program.bind()
+    out = np.full((4, 3), 7, np.float32)
+    infer = [MLCExecutionOptions.forwardForInference, MLCExecutionOptions.synchronous]
+    for _ in range(2):
+        for options in ([], infer):
+            assert not program.forward(outputsData={"g": data(out)}, options=options)
+            assert "the output 'g' is a gradient" in str(last_refusal())
+        assert not program.execute(outputsData={"g": data(out)}, options=infer)
+        assert "the output 'g' is a gradient" in str(last_refusal()) and (out == 7).all()
+        want = 2 * (predictions(program) - program.given["t"]) / 12
+        assert program.execute(outputsData={"g": data(out)}), last_refusal()
+        close(out, want)
+        out[:] = 7
+
+
 def test_one_tensor_in_many_places_adds_its_gradients(torch_device):
     """One weight in two layers, one layer in two nodes: all four uses add up."""
     graph, x, t = MLCGraph(), placeholder(4, 3), placeholder(4, 3)
