@@ -62,7 +62,11 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         targets = output_targets(request.outputs, self, full, batch) if request.outputs else ()
         bits = request.options | runs.forced_options
         data = NO_DATA if bits & SKIPS_WRITING else request.data
-        variant = _PREDICT if bits & INFERS and not data[1] and self._lacks_labels() else _WHOLE
+        variant = _WHOLE
+        if bits & INFERS:
+            # A call that says what its labels are says with none that it wants predictions, whatever is bound.
+            lacks_labels = self._lacks_labels() if bits & SKIPS_WRITING else not data[1]
+            variant = _PREDICT if lacks_labels else _WHOLE
         session = runs.sessions.get(variant)
         if session is None or session.checked != changes.newest:
             session = self._session(variant)

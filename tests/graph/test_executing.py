@@ -196,7 +196,8 @@ def test_forward_for_inference_computes_and_changes_nothing(torch_device):
 
 
 def test_forward_for_inference_counts_labels_that_are_bound(torch_device):
-    """Alike in both calls; data that skipWritingInputDataToDevice ignores decides nothing."""
+    """In a phase, and with skipWritingInputDataToDevice, where ignored data decides nothing. An ``execute`` that reads what it is
+    given, and is given no labels, predicts."""
     program = regression(device=on(torch_device))
     assert program.compile()
     training, given, answers = program.training, program.given, []
@@ -216,7 +217,7 @@ def test_forward_for_inference_counts_labels_that_are_bound(torch_device):
     loss_ = [squared_error(program)]
     for labels in (None, {"t": data(given["t"] + 5)}):
         answered(labels, infer | skip, loss_)
-    answered(None, infer, loss_)
+    answered(None, infer, predictions(program))
     assert program.forward(options=infer, completionHandler=more["completionHandler"])
     np.testing.assert_allclose(answers.pop(), loss_, rtol=1e-4)
 
