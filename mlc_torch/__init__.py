@@ -18,7 +18,7 @@ try:
     from mlc_torch.optimizers import *  # noqa: F403
     from mlc_torch.refusals import MLCRefusal, MLCTrainingWarning, RanksLost, last_refusal, strict, unwrap
     from mlc_torch.running import MLCInferenceGraph, MLCTrainingGraph
-    from mlc_torch.running.completion import MLCGraphCompletionHandler
+    from mlc_torch.running.handlers import MLCGraphCompletionHandler
     from mlc_torch.spelling import CLASSES
     from mlc_torch.spelling import MLCObject as _Object
     from mlc_torch.tensor import (

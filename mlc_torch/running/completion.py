@@ -11,50 +11,17 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 
 from mlc_torch.device import queueing
-from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.clock import Clock
-from mlc_torch.spelling.own import misfit
+from mlc_torch.running.handlers import Handler, deliver
 from mlc_torch.tensor import MLCTensor, TensorState
 from mlc_torch.tensor.state import host_bytes
 
-MLCGraphCompletionHandler = Callable[[MLCTensor | None, Exception | None, float], Any]
-Handler = MLCGraphCompletionHandler
 Targets = Sequence[tuple[TensorState, torch.Tensor | memoryview]]
 """Output tensors, and the caller's memory that they go into: as bytes where it is little."""
-
-
-def deliver(handler: Handler, result: MLCTensor | None, error: Exception | None, seconds: float) -> None:
-    """Call ``handler``. A refusal that it raises is the program's own: no member shall turn it into an answer."""
-    try:
-        handler(result, error, seconds)
-    except (MLCRefusal, TypeError) as raised:
-        came_from_handler(raised, handler)
-        raise
-
-
-def came_from_handler(raised: MLCRefusal | TypeError, handler: Handler) -> None:
-    """Mark what a handler raised; where it could not even be called, say how it is called."""
-    if isinstance(raised, MLCRefusal):
-        raised.from_handler = True
-    elif (said := _misfit(handler)) is not None:
-        raised.add_note(said)
-
-
-def check_handler(handler: Handler) -> None:
-    """A handler that cannot take what it is called with: better told before the update than after it."""
-    said = _misfit(handler)
-    if said is not None:
-        raise TypeError(said)
-
-
-def _misfit(handler: Handler) -> str | None:
-    """What is wrong with a handler's parameters."""
-    return misfit("a completion handler", handler, result=None, error=None, executionTime=0.0)
 
 
 def fill(target: torch.Tensor | memoryview, value: torch.Tensor | None) -> None:

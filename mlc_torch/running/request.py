@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from mlc_torch.enums import MLCExecutionOptions as Run
-from mlc_torch.running.completion import Handler
+from mlc_torch.running.handlers import Handler
 from mlc_torch.spelling import PACKING, Packing
 from mlc_torch.tensor import MLCTensorData
 

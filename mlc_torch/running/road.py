@@ -19,16 +19,8 @@ from mlc_torch.graph.locks import Locks
 from mlc_torch.graph.surroundings import undisturbed
 from mlc_torch.refusals import MLCRefusal, note
 from mlc_torch.running.clock import Clock
-from mlc_torch.running.completion import (
-    CompletionQueue,
-    Handler,
-    Queued,
-    Targets,
-    came_from_handler,
-    check_handler,
-    deliver,
-    fill,
-)
+from mlc_torch.running.completion import CompletionQueue, Queued, Targets, fill
+from mlc_torch.running.handlers import Handler, came_from_handler, check_handler, deliver, deliver_in_turn
 from mlc_torch.running.midst import refuse_in_the_midst, runs_a_call
 from mlc_torch.running.request import PROFILING, SYNCHRONOUS, Request
 from mlc_torch.running.state import Runs
@@ -118,8 +110,12 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
         return done.finish(graph._queue, bool(options & SYNCHRONOUS), is_soon_done(graph._runs.active))
     assert handler is not None
     result, clock = done
-    try:
-        handler(None if result is None else MLCTensor._of(result), None, clock.seconds() if clock is not None else 0.0)
+    made, seconds = None if result is None else MLCTensor._of(result), clock.seconds() if clock is not None else 0.0
+    if not options & SYNCHRONOUS:
+        deliver_in_turn(handler, made, None, seconds)
+        return True
+    try:  # as ``deliver``, which would be one more call in the most usual way of all
+        handler(made, None, seconds)
     except (MLCRefusal, TypeError) as raised:
         came_from_handler(raised, handler)
         raise
@@ -201,7 +197,8 @@ def fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
         why.member = f"{type(graph).__name__}.{request.member}"
     if request.handler is not None:
         try:
-            deliver(request.handler, None, why, 0.0)
+            tell = deliver if request.options & SYNCHRONOUS else deliver_in_turn
+            tell(request.handler, None, why, 0.0)
         except Exception as raised:
             note(why, why.member)
             raise raised from why

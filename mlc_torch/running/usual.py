@@ -16,7 +16,8 @@ from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.session import Session
 from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
-from mlc_torch.running.completion import came_from_handler, fill, on_host, wait_for
+from mlc_torch.running.completion import fill, on_host, wait_for
+from mlc_torch.running.handlers import came_from_handler, deliver_in_turn
 from mlc_torch.running.midst import INFERENCE
 from mlc_torch.running.request import BY_LAYER, PROFILING, SKIPS_WRITING, SYNCHRONOUS, Request
 from mlc_torch.running.results import into_full, output_targets
@@ -97,6 +98,9 @@ def make(session, forward, gear, kept, hooks, handle, failures, threads, lock, {
             return False
         {waits}
         if handler is not None:
+            if not options & {synchronous}:
+                deliver_in_turn(handler, done, None, 0.0)
+                return True
             try:
                 handler(done, None, 0.0)
             except (MLCRefusal, TypeError) as raised:
@@ -196,6 +200,7 @@ def usual_inference(
         other_batch=f"(batch != {full} and batch)" if whole else f"batch != {batch}",
         disturbed=DISTURBED,
         unusual=_UNUSUAL,
+        synchronous=SYNCHRONOUS,
         stale="session.checked != changes.newest" if session.watched is None else "not session.is_current()",
         declines=way.declines,
         keeps=way.keeps,
@@ -248,6 +253,7 @@ _KNOWN: dict[str, Any] = {
         Request,
         came_from_handler,
         check_indices,
+        deliver_in_turn,
         fail,
         fill,
         get_ident,
