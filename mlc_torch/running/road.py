@@ -5,6 +5,7 @@ It is fast because it does little: a small network computes for less time than a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import get_ident
@@ -205,7 +206,8 @@ def fail(graph: Traveller, error: Exception, request: Request) -> NoReturn:
     raise why from cause
 
 
-_TORCH_AND_US = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent), "<mlc_torch")
+_TORCH_AND_US = (f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parent.parent}{os.sep}", "<mlc_torch")
+"""Where their code lies. With a separator: torchvision lies beside torch, and is a program's."""
 
 
 def is_torch_s(error: Exception) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.modules import module as every
 
+import mlc_torch
 from mlc_torch import MLCGraph, MLCInferenceGraph, MLCTrainingGraph
 from mlc_torch.interop import TorchLayer
 from tests.graph.programs import (
@@ -134,6 +136,19 @@ def test_what_a_hook_raises_is_the_program_s_own(error):
         program.execute()
     handle.remove()
     assert program.step() == plain.step() and program.phases() and program.update()
+
+
+@pytest.mark.parametrize("beside", [torch, mlc_torch], ids=["torch", "this library"])
+def test_what_a_package_of_a_longer_name_raises_is_the_program_s_own(beside):
+    """torchvision lies beside torch, and its path begins as torch's does."""
+    program = regression()
+    assert program.compile()
+    scope: dict = {}
+    text = "def hook(*_):\n    raise ValueError('in the package')"
+    exec(compile(text, f"{Path(beside.__file__).parent}vision/ops.py", "exec"), scope)
+    program.layers[0].module.register_forward_hook(scope["hook"])
+    with pytest.raises(ValueError, match="in the package"):
+        program.execute()
 
 
 def test_a_module_hook_may_keep_what_it_is_given():
