@@ -40,6 +40,7 @@ class GradientGraph(ExecutableGraph):
     @declare(
         "gradientData(forParameter parameter: MLCTensor, layer: MLCLayer) -> Data?", "gradientDataForParameter:layer:"
     )
+    @locked
     def _gradient_data(self, parameter, layer):
         """The parameter's gradient as bytes in its own layout, after separate forward and gradient calls."""
         session = self._separate_session()
@@ -74,6 +75,7 @@ class GradientGraph(ExecutableGraph):
         return session
 
     @declare("gradientTensor(forInput input: MLCTensor) -> MLCTensor?", "gradientTensorForInput:")
+    @locked
     def _gradient_of_input(self, input):
         """The gradient of an input, which needs the compile option ``computeAllGradients``, or of a tensor that
         ``setTrainingTensorParameters`` named."""

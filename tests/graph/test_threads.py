@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import torch
@@ -18,7 +18,21 @@ from mlc_torch import (
 )
 from mlc_torch.tensor import TensorState
 from tests.graph.networks import NETWORKS, made
-from tests.graph.programs import array, cpu, data, dense, loss, on, placeholder, regression, sgd, values
+from tests.graph.programs import (
+    array,
+    close,
+    compiled,
+    cpu,
+    data,
+    dense,
+    loss,
+    on,
+    placeholder,
+    regression,
+    sgd,
+    slopes,
+    values,
+)
 
 PLAIN = MLCGraphCompilationOptions.disableLayerFusion
 TIMEOUT = 60
@@ -194,6 +208,35 @@ def test_phases_of_several_threads_do_not_mix_with_asking():
 
     at_once(train, ask, ask)
     assert program.step() >= 0
+
+
+def test_asking_for_a_gradient_waits_for_the_call_that_computes_it():
+    """In another thread. A gradient phase that has begun has thrown away the gradients of the one before it."""
+    program = compiled()
+    assert program.compile(MLCGraphCompilationOptions.computeAllGradients) and program.bind()
+    inside, goes_on, want = threading.Event(), threading.Event(), slopes(program)
+
+    def hook(gradient):
+        inside.set()
+        assert goes_on.wait(TIMEOUT)
+
+    program.training.register_gradient_hook(program.result, hook)
+    (first, _), x = program.layers, program.inputs["x"]
+
+    def asked(ask):
+        assert inside.wait(TIMEOUT)
+        return ask()
+
+    with ThreadPoolExecutor(3) as pool:
+        step = pool.submit(lambda: program.forward() and program.gradient())
+        parameter = pool.submit(asked, lambda: program.training.gradientData(forParameter=first.weights, layer=first))
+        given = pool.submit(asked, lambda: program.training.gradientTensor(forInput=x))
+        assert inside.wait(TIMEOUT)
+        assert not wait([parameter, given], timeout=0.2).done
+        goes_on.set()
+        assert step.result(TIMEOUT)
+        close(np.frombuffer(parameter.result(TIMEOUT), np.float32).reshape(5, 6), want["w1"])
+        close(array(given.result(TIMEOUT)), want["x"])
 
 
 def test_nodes_added_in_several_threads_are_all_there():
