@@ -47,29 +47,31 @@ class CompletionQueue:
     """Finishes queued device work in order, on a thread of its own that starts with the first such work."""
 
     def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: list[ThreadPoolExecutor] = []
+        """The first one is used. Two threads that find none at once may each bring one: no lock, since a signal handler may run a
+        graph, too."""
         self._thread: int | None = None
         self.failures: list[BaseException] = []
         """What handlers raised on the thread and no call has raised yet."""
 
     def finish(self, work: Callable[[], None], wait: bool) -> None:
         """Run ``work`` after everything that was queued before it. On the queue's own thread it runs at once."""
-        if wait and (self._pool is None or self._thread == threading.get_ident()):
+        if wait and (self.is_unused or self._thread == threading.get_ident()):
             work()
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "mlc_torch-completion", self._remember)
+        if self.is_unused:
+            self._pools.append(ThreadPoolExecutor(1, "mlc_torch-completion", self._remember))
             _queues.add(self)
-        run = contextvars.copy_context().run
+        run, pool = contextvars.copy_context().run, self._pools[0]
         if wait:
-            self._pool.submit(run, work).result()
+            pool.submit(run, work).result()
         else:
-            self._pool.submit(run, self._catching, work)
+            pool.submit(run, self._catching, work)
 
     @property
     def is_unused(self) -> bool:
         """Whether nothing was ever queued: nobody need wait for a handler, then."""
-        return self._pool is None
+        return not self._pools
 
     def _remember(self) -> None:
         self._thread = threading.get_ident()
@@ -84,16 +86,22 @@ class CompletionQueue:
             )
 
     def raise_failure(self) -> None:
-        """Raise what a handler raised since the last call, once."""
-        raise self.failures.pop(0)
+        """Raise what a handler raised since the last call, once; nothing, where another thread has just done so."""
+        failure = self._oldest_failure()
+        if failure is not None:
+            raise failure
+
+    def _oldest_failure(self) -> BaseException | None:
+        try:
+            return self.failures.pop(0)
+        except IndexError:
+            return None
 
     def drain(self) -> list[BaseException]:
         """Wait for what is queued; gives what handlers raised."""
-        if self._pool is not None and self._thread != threading.get_ident():
-            self._pool.submit(int).result()
-        found = [*self.failures]
-        del self.failures[: len(found)]
-        return found
+        if self._pools and self._thread != threading.get_ident():
+            self._pools[0].submit(int).result()
+        return list(iter(self._oldest_failure, None))
 
 
 class Queued:

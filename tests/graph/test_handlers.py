@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +20,14 @@ from mlc_torch.running.completion import CompletionQueue, Queued
 from tests.graph.programs import array, cpu, data, on, regression, values
 
 Run = MLCExecutionOptions
+
+
+class Gate(threading.Barrier):
+    """Lets those through that waited in vain for others, too."""
+
+    def wait(self, timeout=None):
+        with suppress(threading.BrokenBarrierError):
+            super().wait(timeout)
 
 
 def test_result_and_intermediate_tensors_are_readable_inside(torch_device):
@@ -196,6 +206,37 @@ def test_on_the_completion_thread_the_next_call_raises_it_once(monkeypatch):
             call()
         np.testing.assert_array_equal(array(program.layers[0].weights), weights)
     assert program.execute() and wait_for_handlers() == []
+
+
+def test_two_threads_that_begin_at_once_share_the_completion_thread(monkeypatch):
+    """Else handlers would be called at the same time, and in no order."""
+
+    class Slow(ThreadPoolExecutor):
+        def __init__(self, *given) -> None:
+            gate.wait(0.5)  # one thread alone, or the two, if nobody stops them
+            super().__init__(*given)
+
+    gate, queue, found = Gate(2), CompletionQueue(), []
+    monkeypatch.setattr(completion, "ThreadPoolExecutor", Slow)
+
+    def begin():
+        queue.finish(lambda: found.append(threading.get_ident()), wait=False)
+
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert queue.drain() == [] and len(found) == 2 and len(set(found)) == 1
+
+
+def test_what_another_thread_has_just_raised_is_not_raised_again():
+    queue = CompletionQueue()
+    queue.failures += [ZeroDivisionError("first"), KeyError("second")]
+    with pytest.raises(ZeroDivisionError):
+        queue.raise_failure()
+    assert [type(error) for error in queue.drain()] == [KeyError]
+    assert queue.raise_failure() is None
 
 
 def test_a_handler_may_execute_the_same_graph(torch_device):
