@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.nodes.node import Node, infer
 from mlc_torch.tensor import TensorState
+
+Form = tuple[tuple[int, ...], torch.dtype]
+"""The shape of a tensor, and what its elements are."""
 
 
 def own_loss_node(
@@ -16,7 +21,7 @@ def own_loss_node(
     nodes: Sequence[Node],
     labels: Mapping[str, TensorState],
     weights: Mapping[str, TensorState],
-    made: dict[tuple[int, ...], tuple[TensorState, ...]],
+    made: dict[Form, tuple[TensorState, ...]],
 ) -> Node | None:
     """The loss over the last result that is no loss itself, and over the labels that no other loss reads.
 
@@ -38,7 +43,7 @@ def own_loss_node(
             weight = named if named is not None else _fitting(predictions, weights, loose=len(weights) == 1)[1]
             reads = (label,) if weight is None or id(weight) in taken else (label, weight)
     stand_in = reads or ((predictions,) if isinstance(layer, MLCLossLayer) else ())
-    key = predictions.shape
+    key = predictions.shape, predictions.dtype
     if key not in made:
         made[key] = infer(layer, (predictions, *stand_in))
     return Node(layer, (predictions,), made[key], reads)

@@ -15,6 +15,7 @@ from mlc_torch.engine.plan import Hook
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.layers.sharing import Axis
+from mlc_torch.nodes.loss_node import Form
 from mlc_torch.nodes.node import Node
 from mlc_torch.tensor import MLCTensor, MLCTensorParameter, TensorState
 
@@ -139,8 +140,8 @@ class Runs:
     """Sequence lengths that were made from a tensor's descriptor, by that tensor's identity."""
     ordered: tuple[list[Node], list[Node]] = field(default_factory=lambda: ([], []))
     """The graph's nodes as they were found last, and in the order in which they run."""
-    loss_results: dict[tuple[int, ...], Results] = field(default_factory=dict)
-    """The result of the graph's own loss, by the predictions' shape."""
+    loss_results: dict[Form, Results] = field(default_factory=dict)
+    """The result of the graph's own loss, by the predictions' shape and type."""
     returns_inputs: bool = False
     """Whether something that calls are given data for is a declared output, too, as the newest session found it."""
     usual: Usual = never

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCDataType,
     MLCGraph,
     MLCInferenceGraph,
     MLCLossDescriptor,
@@ -17,6 +19,7 @@ from mlc_torch import (
     MLCTrainingWarning,
     last_refusal,
 )
+from mlc_torch.interop import TorchLayer
 from tests.graph.programs import (
     Program,
     array,
@@ -289,6 +292,35 @@ def test_a_layer_that_is_no_loss_as_the_loss_layer():
     np.testing.assert_allclose(
         array(layer.weights).reshape(3, 3), before.reshape(3, 3) - 0.1 * slope, rtol=1e-4, atol=1e-6
     )
+
+
+class Halved(torch.nn.Module):
+    def forward(self, x):
+        return x.half()
+
+
+def test_a_result_that_was_asked_for_before_the_predictions_became_another_type():
+    """Of the same shape: the loss of the new ones is another tensor."""
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3, type_=MLCDataType.float16)
+    layer, own = dense(6, 3), loss()
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=own, optimizer=sgd())
+    (early,) = training.resultTensors(for_=own)
+    assert early.descriptor.dataType is MLCDataType.float32
+    graph.node(TorchLayer(Halved()), source=y)
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    (late,) = training.resultTensors(for_=own)
+    assert training.addOutputs({"loss": late}) and training.compile(options=[], device=cpu())
+    given, labels, out = values(4, 6), values(4, 3, seed=1).astype(np.float16), np.zeros(1, np.float16)
+    predicted = given @ array(layer.weights).reshape(3, 6).T + array(layer.biases).ravel()
+    assert training.execute(
+        inputsData={"x": data(given)},
+        lossLabelsData={"t": data(labels)},
+        lossLabelWeightsData=None,
+        outputsData={"loss": data(out)},
+        batchSize=4,
+    )
+    np.testing.assert_allclose(out, ((predicted - labels) ** 2).mean(), rtol=5e-3)
 
 
 def test_losses_stay_out_of_inference_over_the_same_graph():
