@@ -11,7 +11,7 @@ from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.undo import Kept, undisturbed
+from mlc_torch.engine.undo import Kept, leaving_no_trace
 
 
 def values_again(plan: Plan, kept: Kept, slots: Iterable[int]) -> dict[int, torch.Tensor]:
@@ -19,7 +19,7 @@ def values_again(plan: Plan, kept: Kept, slots: Iterable[int]) -> dict[int, torc
     plan = replace(plan, readable=tuple(dict.fromkeys(slots)))
     mode = Mode.infer if kept.mode is Mode.infer else Mode.train_without_gradient
     gear = Plain(plan, mode)
-    found = undisturbed(plan, kept.noise, lambda: gear.forward(kept.feeds, kept.constants))
+    found = leaving_no_trace(plan, kept.noise, lambda: gear.forward(kept.feeds, kept.constants))
     return dict(zip(plan.readable, found, strict=True))
 
 
@@ -31,5 +31,5 @@ def gradients_again(plan: Plan, kept: Kept, injected: Tensors) -> Sequence[torch
         gear.forward(kept.feeds, kept.constants)
         return gear.gradient(injected)
 
-    _, wanted = undisturbed(plan, kept.noise, run)
+    _, wanted = leaving_no_trace(plan, kept.noise, run)
     return wanted

@@ -22,7 +22,7 @@ from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.session import Session
 from mlc_torch.engine.shared_part import OwnPart
 from mlc_torch.engine.shared_plan import Sharing, plan_lines, rule_lines, shared_plan, without_addresses
-from mlc_torch.engine.undo import Undo, undisturbed
+from mlc_torch.engine.undo import Undo, leaving_no_trace
 from mlc_torch.engine.updater import UpdateRule
 from mlc_torch.layers.sharing import PART, Share, sharing
 from mlc_torch.ranks import Sums, count_sums, silently
@@ -119,7 +119,7 @@ class SharedSession(Session):
             gear.gradient(injected)
 
         with sharing(share), silently() as sums:
-            undisturbed(plan, self._noise_states(), run)
+            leaving_no_trace(plan, self._noise_states(), run)
         return counts + sums[0], sums[1]
 
     def constants(self) -> list[torch.Tensor]:

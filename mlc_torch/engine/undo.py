@@ -112,7 +112,7 @@ class Undo:
         self._is_set = False
 
 
-def undisturbed(plan: Plan, noise: NoiseStates, work: Callable[[], T]) -> T:
+def leaving_no_trace(plan: Plan, noise: NoiseStates, work: Callable[[], T]) -> T:
     """What ``work`` gives if dropout draws what it drew at ``noise``; statistics and streams are then as if nothing had happened.
 
     Statistics are exchanged for copies: a pass that waits for its gradient may have kept them, and nobody has written to them.

@@ -23,7 +23,7 @@ from mlc_torch.running.fit_together import one_decision, over_all
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
 from mlc_torch.running.tally import Amounts, LossTally, Summed
-from mlc_torch.running.untrained import warn_once
+from mlc_torch.running.training_warnings import warn_once
 from mlc_torch.spelling.own import as_switch
 from mlc_torch.tensor import MLCTensor
 

@@ -15,7 +15,7 @@ from mlc_torch.running.results import output_targets, publish, with_inputs
 from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TENSORS, TIMED
 from mlc_torch.running.state import Variant
-from mlc_torch.running.untrained import warn_computed, warn_unmade, warn_unread
+from mlc_torch.running.training_warnings import warn_computed, warn_unmade, warn_unread
 from mlc_torch.running.usual import usual_inference
 from mlc_torch.spelling import declare, prop
 from mlc_torch.tensor import TensorState

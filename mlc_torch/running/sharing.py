@@ -23,7 +23,7 @@ from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.request import INFERS, Request
 from mlc_torch.running.road import Work
 from mlc_torch.running.state import Variant
-from mlc_torch.running.untrained import warn_once
+from mlc_torch.running.training_warnings import warn_once
 from mlc_torch.tensor import TensorState
 
 

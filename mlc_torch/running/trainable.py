@@ -24,7 +24,7 @@ from mlc_torch.running.planner import PlanRequest
 from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
-from mlc_torch.running.untrained import (
+from mlc_torch.running.training_warnings import (
     NO_PROBABILITIES,
     probabilities_of,
     warn_computed,

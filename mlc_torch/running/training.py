@@ -20,7 +20,7 @@ from mlc_torch.running.road import travel
 from mlc_torch.running.signatures import DATA, HANDLER, LABELS_DATA, OPTIONS, TIMED
 from mlc_torch.running.state import Variant
 from mlc_torch.running.trainable import TrainableGraph
-from mlc_torch.running.untrained import warn_untrained
+from mlc_torch.running.training_warnings import warn_untrained
 from mlc_torch.spelling import declare
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.state import changes

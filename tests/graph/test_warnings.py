@@ -24,7 +24,7 @@ from mlc_torch import (
     MLCTrainingWarning,
     last_refusal,
 )
-from mlc_torch.running.untrained import warn_of_loss, warn_unread
+from mlc_torch.running.training_warnings import warn_of_loss, warn_unread
 from tests.graph.programs import Program, array, cpu, data, dense, hyper, loss, placeholder, regression, sgd, values
 
 Kind = MLCLossType

@@ -1,4 +1,5 @@
-"""Warnings about what silently does not train: each cause once for a compiled graph."""
+"""Warnings of what a graph silently does not do: train, read what it is given, make what was declared. Each cause once for a
+compiled graph."""
 
 from __future__ import annotations
 
