@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from mlc_torch.refusals import refuse
-from mlc_torch.torch_private.modes import is_disturbed, transformation
+from mlc_torch.torch_private.modes import is_disturbed, unreal_context
 
 
 @contextmanager
@@ -20,7 +20,7 @@ def undisturbed(device: torch.device) -> Iterator[None]:
     if not is_disturbed():
         yield
         return
-    around = transformation()
+    around = unreal_context()
     if around is not None:
         refuse(f"a graph computes real numbers and cannot be run inside {around}")
     with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.device(device):

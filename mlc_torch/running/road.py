@@ -141,6 +141,7 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     before = modes, functions, _ = dispatch_modes(), function_modes(), records_gradients()
     try:
         try:
+            # As ``is_disturbed``, which would be one more call, and ask again for what is known already.
             if modes or functions or inference_mode() or any_autocast() or transformations() or is_traced():
                 with undisturbed(device.torch_device):
                     result, targets = work(graph, request)

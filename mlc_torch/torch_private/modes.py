@@ -52,7 +52,9 @@ SURROUNDINGS: dict[str, Callable[[], Any]] = {
 """What tells of a context of torch's around the caller that would change what a graph computes."""
 DISTURBED = " or ".join(f"{name}()" for name in SURROUNDINGS)
 """Whether there is one, for generated code: six calls from where they are needed, and none around them."""
-is_disturbed: Callable[[], Any] = eval(f"lambda: {DISTURBED}", SURROUNDINGS)
+is_disturbed: Callable[[], Any] = eval(
+    f"lambda: {DISTURBED}", dict(SURROUNDINGS)
+)  # which eval adds Python's own names to
 
 Ambience = tuple[int, int, bool]
 """How many modes surround the caller, and whether autograd records."""
@@ -85,7 +87,7 @@ def _is_internal(mode: object) -> bool:
     return type(mode).__module__.partition(".")[0] in ("mlc_torch", "torch")
 
 
-def transformation() -> str | None:
+def unreal_context() -> str | None:
     """The name of a context around the caller in which nothing real is computed, if there is one.
 
     Tracing computes, but writes everything down, what has no place in its graph too, and ends the process where one of torch's

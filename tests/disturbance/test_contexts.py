@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import mlc_torch as mlc
+from mlc_torch.running.road import _drive
+from mlc_torch.torch_private.modes import SURROUNDINGS
 from tests.disturbance.contexts import HARMLESS, UNREAL, quiet_anomalies
 from tests.disturbance.subjects import NETWORKS, PHASES, Pair, Subject, normalized, perceptron
 from tests.interop.programs import data
@@ -124,3 +126,9 @@ def test_unreal_ones_around_an_inference(inside):
     assert inside(lambda: pair.subject.infer(1)) is False
     assert pair.subject.predictions(1).tobytes() == pair.twin.predictions(1).tobytes()
     pair.together()
+
+
+def test_the_road_asks_for_all_that_may_surround_a_call():
+    """It spells the questions out, to save a call; the list of them holds nothing else."""
+    assert SURROUNDINGS.keys() <= set(_drive.__code__.co_names)
+    assert "__builtins__" not in SURROUNDINGS and all(not ask() for ask in SURROUNDINGS.values())
