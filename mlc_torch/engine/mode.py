@@ -27,10 +27,6 @@ class Mode(Enum):
     def differentiates(self) -> bool:
         return self is Mode.train or self is Mode.infer_with_gradient
 
-    @classmethod
-    def of(cls, trains: bool, differentiates: bool) -> Mode:
-        return next(m for m in cls if (m.trains, m.differentiates) == (trains, differentiates))
-
 
 class Phase(Enum):
     """What the last call of a session did."""

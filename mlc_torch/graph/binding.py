@@ -9,7 +9,7 @@ import torch
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.graph.surroundings import undisturbed
-from mlc_torch.nodes.feeding import needed_bytes, warn_unbound, write_samples
+from mlc_torch.nodes.feeding import check_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.elements import FITTING
@@ -20,6 +20,9 @@ from mlc_torch.torch_private.modes import is_disturbed
 
 Part = tuple[int, int]
 """The dimension that counts samples, and how many of them."""
+_Write = tuple[TensorState, MLCTensorData, Part | None, bool, torch.Tensor | None]
+"""A tensor with its data, which part of it is written (``None``: all of it), whether the tensor lies in that memory from now on, and
+the data as a torch tensor, where somebody has looked at it before. (A named tuple takes a tenth longer for the whole call.)"""
 
 
 class Binding(Protocol):
@@ -45,7 +48,7 @@ def bind(
     parts: Mapping[str, Part] = {}
     if batch_size:
         parts = graph._batches({n: t._cell for n, t in tensors.items() if n in given}, batch_size)
-    writes = []
+    writes: list[_Write] = []
     for name, tensor in tensors.items():
         data = given.get(name)
         if data is None:
@@ -59,12 +62,12 @@ def bind(
             axis, batch = part or (0, 0)
             if not batch and data._length < cell.nbytes and cell.shape[0] != 1:
                 axis, _ = graph._batches({name: cell}, 1).get(name, (1, 0))  # asked only where too little is there
-            needed_bytes(name, cell, data, 0 if axis else batch, axis == 0)
+            check_bytes(name, cell, data, 0 if axis else batch, axis == 0)
             if part and batch == cell.shape[axis]:
                 part = None  # the whole tensor
         writes.append((cell, data, part, is_kept, view))
     if device._kind != "mps":  # where data is bound to the device's own memory
-        writes = [write for write in writes if not _is_written_again(*write, device)]
+        writes = [write for write in writes if not _is_written_again(write, device)]
         if not writes:
             return
     try:
@@ -77,15 +80,9 @@ def bind(
         refuse_lack_of_memory(error)
 
 
-def _is_written_again(
-    cell: TensorState,
-    data: MLCTensorData,
-    part: Part | None,
-    is_kept: bool,
-    view: torch.Tensor | None,
-    device: MLCDevice,
-) -> bool:
+def _is_written_again(write: _Write, device: MLCDevice) -> bool:
     """Whether a tensor's data could be written where it was the last time."""
+    cell, data, part, is_kept, _ = write
     bound = cell.bound
     if bound is None or part or is_kept or cell.value is not bound.tensor:
         return False
@@ -96,14 +93,8 @@ def _is_written_again(
     return False
 
 
-def _write_all(
-    writes: list[tuple[TensorState, MLCTensorData, Part | None, bool, torch.Tensor | None]], device: MLCDevice
-) -> None:
-    """Tensors with their data, which part of them is written (``None``: all of it), whether they lie in that memory from now on,
-    and the data as a torch tensor, where somebody has looked at it before.
-
-    On CUDA a whole tensor goes to the device with the other inputs, when the graph runs.
-    """
+def _write_all(writes: list[_Write], device: MLCDevice) -> None:
+    """On CUDA a whole tensor goes to the device with the other inputs, when the graph runs."""
     for cell, data, part, is_kept, view in writes:
         if is_kept:
             cell.upload(data, device)

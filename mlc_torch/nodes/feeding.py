@@ -95,7 +95,7 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
         return (value if batch is None or axis is None else value.narrow(axis, 0, batch)).contiguous()
     short = batch is not None and axis == 0
     try:
-        needed_bytes(feed.name, cell, found, batch if short and batch is not None else 0, axis == 0)
+        check_bytes(feed.name, cell, found, batch if short and batch is not None else 0, axis == 0)
     except MLCRefusal as why:
         raise _advised(why, feed, found) from None
     if short:
@@ -157,8 +157,8 @@ SMALLER_BATCH = "; for a smaller batch give batchSize="
 """Advice for who calls ``execute``; ``step`` and ``fit`` count the samples themselves, and give other advice."""
 
 
-def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int, counts: bool) -> int:
-    """The bytes that ``batch`` samples of a tensor take (0: all of it); data that holds fewer is refused.
+def check_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int, counts: bool) -> None:
+    """Refuse data that holds fewer bytes than ``batch`` samples of a tensor take (0: all of it), or other elements.
 
     ``counts``: whether the tensor's first dimension counts samples, so that there may be fewer of them.
     """
@@ -180,7 +180,6 @@ def needed_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int, 
             f"data for {name!r} holds {data._length} bytes ({data._length // size} elements), shape "
             f"{descriptor.shape}{samples} needs {needed} ({needed // size} elements){out}"
         )
-    return needed
 
 
 def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> None:

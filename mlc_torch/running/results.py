@@ -11,7 +11,7 @@ import torch
 from mlc_torch.device import MLCDevice, queueing
 from mlc_torch.engine.session import Session
 from mlc_torch.layers.sharing import Axis
-from mlc_torch.nodes.feeding import needed_bytes
+from mlc_torch.nodes.feeding import check_bytes
 from mlc_torch.refusals import refuse
 from mlc_torch.running.completion import Targets
 from mlc_torch.running.request import Data
@@ -87,7 +87,7 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
         )
         short = axis == 0
         if data._length < cell.nbytes or short:
-            needed_bytes(name, cell, data, batch if short else 0, cell.shape[0] == full)
+            check_bytes(name, cell, data, batch if short else 0, cell.shape[0] == full)
         memory = data._bytes
         if memory.readonly:
             refuse(f"the buffer for output {name!r} is read-only")

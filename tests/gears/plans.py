@@ -10,6 +10,7 @@ import torch
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.gear import Gear
+from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.nodes.node import Node, infer
 from mlc_torch.running.planner import PlanRequest, make_plan
@@ -38,6 +39,10 @@ class Case:
 
 def mlc_device(device: torch.device) -> MLCDevice:
     return MLCDevice._on([] if device.type == "cpu" else [torch.device(device.type, device.index or 0)])
+
+
+def mode_of(trains: bool, differentiates: bool) -> Mode:
+    return next(m for m in Mode if (m.trains, m.differentiates) == (trains, differentiates))
 
 
 def case_of(record: Record, device: torch.device) -> Case:

@@ -24,12 +24,11 @@ from mlc_torch import (
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.compiled import Compiled
 from mlc_torch.engine.gear import Gear
-from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
 from mlc_torch.torch_private import available
-from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, outcome
+from tests.gears.plans import case_of, hold_to_plain, in_float64, mlc_device, mode_of, outcome
 from tests.gears.training import GRAPHS, PLAIN, batch, convolutional, perceptron, step, train, training_graph
 from tests.graph.programs import array, data, dense, placeholder
 from tests.layers.test_every_layer import records
@@ -238,14 +237,14 @@ def test_records_agree_with_the_plain_gear(record, torch_device):
     case = case_of(record, torch_device)
     plan, feeds, differentiates = case.plan, case.feeds, case.differentiates
     exact = in_float64(case, record.training)
-    plain = Plain(plan, Mode.of(record.training, differentiates))
+    plain = Plain(plan, mode_of(record.training, differentiates))
     gear: Gear
     try:
-        gear = inner = Compiled(plan, feeds, (), (), Mode.of(record.training, differentiates))
+        gear = inner = Compiled(plan, feeds, (), (), mode_of(record.training, differentiates))
     except Exception as error:
         if torch_device.type != "cuda" or not any(words in str(error) for words in _NOT_FOR_TRITON):
             raise
-        inner = Plain(plan, Mode.of(record.training, differentiates))
+        inner = Plain(plan, mode_of(record.training, differentiates))
     if torch_device.type == "cuda":
         gear = Captured(plan, feeds, (), (), inner, None)
     hold_to_plain(outcome(case, gear), outcome(case, plain), exact, rtol=1e-5)

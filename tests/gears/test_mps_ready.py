@@ -15,11 +15,10 @@ from mlc_torch import (
     MLCRMSPropOptimizer,
     MLCSGDOptimizer,
 )
-from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.torch_private import available
 from mlc_torch.torch_private.updates import fused_adam_
-from tests.gears.plans import case_of
+from tests.gears.plans import case_of, mode_of
 from tests.layers.test_every_layer import records
 
 
@@ -51,7 +50,7 @@ def test_the_mode_refuses():
 def test_records_need_nothing_that_mps_lacks(record):
     case = case_of(record, torch.device("cpu"))
     with LikeMPS():
-        gear = Planned(case.plan, case.feeds, (), (), Mode.of(record.training, case.differentiates))
+        gear = Planned(case.plan, case.feeds, (), (), mode_of(record.training, case.differentiates))
         gear.forward(case.feeds, ())
         if case.differentiates:
             gear.gradient(())

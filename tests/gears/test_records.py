@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.choice import laned
-from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.planned import Planned
-from tests.gears.plans import case_of, hold_to_plain, in_float64, outcome
+from tests.gears.plans import case_of, hold_to_plain, in_float64, mode_of, outcome
 from tests.layers.test_every_layer import records
 
 
@@ -16,7 +15,7 @@ def test_the_fast_gear_agrees_with_the_plain_one(record, torch_device):
     case = case_of(record, torch_device)
     plan, feeds, differentiates = case.plan, case.feeds, case.differentiates
     exact = in_float64(case, record.training)
-    mode = Mode.of(record.training, differentiates)
+    mode = mode_of(record.training, differentiates)
     plain = Plain(plan, mode)
     if torch_device.type == "cuda":
         inner = laned(plan, feeds, (), (), mode) or Plain(plan, mode)
