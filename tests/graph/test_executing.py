@@ -289,6 +289,19 @@ def test_bound_data_has_been_read_when_bind_returns():
     np.testing.assert_allclose(answers[0], [want], rtol=1e-5)
 
 
+def test_a_tensor_that_was_bound_itself_lies_in_the_buffer():
+    """On the CPU: what is written there later, the next pass reads."""
+    program = regression()
+    assert program.compile()
+    answers = []
+    for name, held in (program.inputs | program.labels).items():
+        assert held.bindAndWriteData(data(program.given[name]), to=cpu())
+    for number in range(2):
+        program.given["x"][:] = values(4, 6, seed=90 + number)
+        assert program.forward(completionHandler=lambda *g: answers.append(array(g[0])))
+        np.testing.assert_allclose(answers[number], [squared_error(program)], rtol=1e-5)
+
+
 def test_profiling_measures_and_without_it_the_time_is_zero(torch_device):
     program = regression(device=on(torch_device))
     assert program.compile() and program.bind()
