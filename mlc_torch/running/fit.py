@@ -17,8 +17,9 @@ from mlc_torch.refusals import MLCRefusal, raising, strictness
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
 from mlc_torch.running.batches import BatchReader, check_batches, once
 from mlc_torch.running.batches import Values as Values
+from mlc_torch.running.early_stopping import EarlyStopping
 from mlc_torch.running.fit_arguments import Callback as Callback
-from mlc_torch.running.fit_arguments import as_callbacks, check_numbers, shows_usage
+from mlc_torch.running.fit_arguments import as_callbacks, check_numbers, check_sources, shows_usage
 from mlc_torch.running.fit_together import one_decision, over_all
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
@@ -106,11 +107,7 @@ class FittingGraph:
         ``None`` for one where somebody is watching. ``tensorboard`` is a folder or a ``SummaryWriter``.
         """
         check_numbers(epochs, patience, accumulate, min_delta)
-        for name, given in (("batches", batches), ("validation", validation)):
-            if given is not None or name == "batches":
-                check_batches(name, given)
-            if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
-                raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
+        check_sources(batches, validation, epochs)
         if progress is not None:
             as_switch("MLCTrainingGraph.fit", "progress", progress)
         called = as_callbacks(callbacks)
@@ -118,7 +115,7 @@ class FittingGraph:
             self._warn_of_no_optimizer()
         if self._device is not None and self._device.rank:
             progress, tensorboard = False, None  # of the processes that train together, the first one shows it
-        history, best, waited = History(), math.inf, 0
+        history, early = History(), EarlyStopping(patience, min_delta)
         with ExitStack() as stack:
             write = writer_for(tensorboard, stack)
             for number in range(1, epochs + 1):
@@ -130,9 +127,7 @@ class FittingGraph:
                         number, losses or self._losses(bar, _TRAIN, where), validation, bar, history, write
                     )
                 history.epochs.append(epoch)
-                stop = [callback(epoch) for callback in called]
-                best, waited = (epoch.watched, 0) if epoch.watched < best - min_delta else (best, waited + 1)
-                why = f"no better loss for {patience} epochs" if patience is not None and waited >= patience else ""
+                stop, why = [callback(epoch) for callback in called], early.why_after(epoch)
                 why = f"a callback ended training after epoch {number}" if any(stop) else why
                 if number < epochs and self._device is not None:
                     why = one_decision(self._device._ranks, number, why)

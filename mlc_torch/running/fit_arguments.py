@@ -1,14 +1,15 @@
-"""What ``fit`` takes beside the batches, checked before anything is trained."""
+"""What ``fit`` takes, checked before anything is trained."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+from mlc_torch.running.batches import check_batches
 from mlc_torch.running.history import Epoch
 from mlc_torch.spelling.arguments import describe
 from mlc_torch.spelling.closest import hint
@@ -31,6 +32,15 @@ def check_numbers(epochs: Any, patience: Any, accumulate: Any, min_delta: Any) -
         raise TypeError(f"min_delta must be a number, got {describe(min_delta)}")
     if not math.isfinite(min_delta):
         raise ValueError(f"min_delta must be finite, got {min_delta}")
+
+
+def check_sources(batches: Any, validation: Any, epochs: int) -> None:
+    """What gives batches gives them as often as they are asked for."""
+    for name, given in (("batches", batches), ("validation", validation)):
+        if given is not None or name == "batches":
+            check_batches(name, given)
+        if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
+            raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
 
 
 def as_callbacks(given: Any) -> list[Callback]:

@@ -13,7 +13,7 @@ from threading import get_ident
 from typing import Any, NamedTuple
 
 from mlc_torch.engine.captured import Captured
-from mlc_torch.engine.session import Session
+from mlc_torch.engine.session import Repeating, Session
 from mlc_torch.nodes.feeds import Feed, check_indices
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.completion import fill, on_host, wait_for
@@ -156,9 +156,55 @@ def usual_inference(
     repeating = session.repeating(whole)
     if repeating is None:
         return None
-    bound: dict[str, Any] = {"device": device, "soon": is_soon_done(session)}
+    taking, making = _taking(feeds, repeating, whole, batch), _making(session)
+    placing = _placing(graph, session, full, batch)
+    bound = {"device": device, "soon": is_soon_done(session)} | taking.bound | making.bound | placing.bound
+    count, way = len(feeds), _WAYS[device._kind]
+    text = _TEXT.format(
+        bound=", ".join(bound),
+        full=full,
+        batch=batch,
+        other_batch=f"(batch != {full} and batch)" if whole else f"batch != {batch}",
+        disturbed=DISTURBED,
+        unusual=_UNUSUAL,
+        synchronous=SYNCHRONOUS,
+        stale="session.checked != changes.newest" if session.watched is None else "not session.is_current()",
+        declines=way.declines,
+        keeps=way.keeps,
+        brings=way.brings,
+        waits=way.waits,
+        count=count,
+        given=", ".join(f"d{n}" for n in range(count)),
+        looks=_lines(taking.looks, 8),
+        places=_lines(placing.places, 8),
+        filling=_lines(placing.filling, 8),
+        views=_lines(taking.views, 8),
+        copies=_lines(taking.copies, 16),
+        taken=", ".join(f"t{n}" for n in range(count)),
+        publishing=_lines(making.publishing, 16),
+    )
+    if len(taking.memory) == count and isinstance(repeating.gear, Captured):
+        repeating = repeating._replace(forward=repeating.gear.forward_from(taking.memory) or repeating.forward)
+    return _maker(text)(session, *repeating, handle, *graph._gate, **bound)
+
+
+class _Taking(NamedTuple):
+    """How data is taken."""
+
+    bound: dict[str, Any]
+    """What the text knows by name."""
+    memory: list[memoryview]
+    """Where little data is copied to, for each input that has such a place."""
+    looks: list[str]
+    """Is the data as it was?"""
+    views: list[str]
+    copies: list[str]
+
+
+def _taking(feeds: Sequence[Feed], repeating: Repeating, whole: bool, batch: int) -> _Taking:
+    bound: dict[str, Any] = {}
     memory: list[memoryview] = []
-    looks, views, copies, publishing = [], ["pass"], ["pass"], []
+    looks, views, copies = [], ["pass"], ["pass"]
     for n, feed in enumerate(feeds):
         cut = not whole and feed.batch_axis == 0
         length = feed.cell.descriptor._sample_bytes * batch if cut else feed.cell.nbytes
@@ -181,44 +227,44 @@ def usual_inference(
         if feed.limit is not None:
             bound |= {f"title{n}": feed.title, f"reader{n}": feed.reader}
             views.append(f"check_indices(title{n}, t{n}, {feed.limit}, reader{n})")
+    return _Taking(bound, memory, looks, views, copies)
+
+
+class _Making(NamedTuple):
+    """How the tensors of the program get their values."""
+
+    bound: dict[str, Any]
+    publishing: list[str]
+
+
+def _making(session: Session) -> _Making:
+    made = _Making({}, [])
     for n, (cell, value) in enumerate(zip(session.readable, session.values, strict=True)):
-        bound |= {f"publish{n}": cell.publish, f"cell{n}": cell}
-        fits = value.shape == cell.shape
-        made = f"values[{n}]" if fits else f"into_full(cell{n}, values[{n}], cell{n}.value)"
-        publishing.append(f"publish{n}({made}, device)")
-    count, way = len(feeds), _WAYS[device._kind]
-    number = _only_output(graph._declared.outputs, session) if whole and device._kind == "cpu" else None
+        made.bound.update({f"publish{n}": cell.publish, f"cell{n}": cell})
+        full = f"values[{n}]" if value.shape == cell.shape else f"into_full(cell{n}, values[{n}], cell{n}.value)"
+        made.publishing.append(f"publish{n}({full}, device)")
+    return made
+
+
+class _Placing(NamedTuple):
+    """How the program's buffers for results are found and filled."""
+
+    bound: dict[str, Any]
+    places: list[str]
+    filling: list[str]
+
+
+def _placing(graph: Any, session: Session, full: int, batch: int) -> _Placing:
+    kind = graph._device._kind
+    number = _only_output(graph._declared.outputs, session) if batch == full and kind == "cpu" else None
+    bound: dict[str, Any] = {}
     places, filling, size = _PLACES, _FILLING, 0
     if number is not None:
         ((name, cell),) = graph._declared.outputs.items()
         places, filling, size = _ONE_PLACE, _FILLING_ONE, cell.nbytes
-        bound |= {"out_name": name, "out_element": USUAL.get(cell.dtype), "out_memory": memory_type(size)}
-    text = _TEXT.format(
-        bound=", ".join(bound),
-        full=full,
-        batch=batch,
-        other_batch=f"(batch != {full} and batch)" if whole else f"batch != {batch}",
-        disturbed=DISTURBED,
-        unusual=_UNUSUAL,
-        synchronous=SYNCHRONOUS,
-        stale="session.checked != changes.newest" if session.watched is None else "not session.is_current()",
-        declines=way.declines,
-        keeps=way.keeps,
-        brings=way.brings,
-        waits=way.waits,
-        count=count,
-        given=", ".join(f"d{n}" for n in range(count)),
-        looks=_lines(looks, 8),
-        places=_lines(places, 8).format(full=full, batch=batch, size=size),
-        filling=_lines(filling, 8).format(number=number, brings=way.brings),
-        views=_lines(views, 8),
-        copies=_lines(copies, 16),
-        taken=", ".join(f"t{n}" for n in range(count)),
-        publishing=_lines(publishing, 16),
-    )
-    if len(memory) == count and isinstance(repeating.gear, Captured):
-        repeating = repeating._replace(forward=repeating.gear.forward_from(memory) or repeating.forward)
-    return _maker(text)(session, *repeating, handle, *graph._gate, **bound)
+        bound = {"out_name": name, "out_element": USUAL.get(cell.dtype), "out_memory": memory_type(size)}
+    words = {"full": full, "batch": batch, "size": size, "number": number, "brings": _WAYS[kind].brings}
+    return _Placing(bound, [line.format(**words) for line in places], [line.format(**words) for line in filling])
 
 
 def _only_output(declared: Mapping[str, TensorState], session: Session) -> int | None:
