@@ -21,7 +21,7 @@ from mlc_torch.torch_private.modes import is_disturbed
 Part = tuple[int, int]
 """The dimension that counts samples, and how many of them."""
 _Write = tuple[TensorState, MLCTensorData, Part | None, bool, torch.Tensor | None]
-"""A tensor with its data, which part of it is written (``None``: all of it), whether the tensor lies in that memory from now on, and
+"""A tensor with its data, which part of it is written (``None``: all of it), whether it lies in that memory from now on, and
 the data as a torch tensor, where somebody has looked at it before. (A named tuple takes a tenth longer for the whole call.)"""
 
 
