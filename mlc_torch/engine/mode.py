@@ -35,6 +35,8 @@ class Phase(Enum):
     """Nothing that a gradient could follow."""
     forward = "forward"
     """A forward pass, whose gradient has not been computed yet."""
+    outdated = "outdated"
+    """The same, and another session's update has changed weights that it read: it has no gradient any more."""
     gradient = "gradient"
     """The gradients are there."""
     updated = "updated"

@@ -15,18 +15,16 @@ from mlc_torch.engine.captured import Captured
 from mlc_torch.engine.gear import Forward, Gear, Tensors
 from mlc_torch.engine.geared import Geared
 from mlc_torch.engine.mode import Mode, Phase
+from mlc_torch.engine.neighbours import neighbours
 from mlc_torch.engine.plan import Plan
-from mlc_torch.engine.undo import Kept, NoiseStates, Undo, inferences_kept, noise_states
+from mlc_torch.engine.undo import Kept, NoiseStates, Shapes, Undo, first_of, inferences_kept, noise_states, shapes_of
 from mlc_torch.engine.updater import Updater, UpdateRule
 from mlc_torch.engine.watched import Watched
 from mlc_torch.tensor.state import TensorState, changes
 
 # Python 3.11 takes ten times as long for a member of an Enum as for a name.
 _INFER, _TRAIN = Mode.infer, Mode.train
-_IDLE, _FORWARD, _GRADIENT, _UPDATED = Phase
-
-
-Shapes = tuple[torch.Size, ...]
+_IDLE, _FORWARD, _OUTDATED, _GRADIENT, _UPDATED = Phase
 
 
 class Repeating(NamedTuple):
@@ -67,6 +65,9 @@ class Session(Geared):
         """Which processes share each batch, in words, where there are several."""
         self._rests_on, self._versions = list(rests_on), [c.version for c in rests_on]
         self._unkept = list(unkept)
+        read = (*rests_on, *plan.cells[: plan.fed_count + plan.constant_count], *plan.parameters)
+        self.reads = frozenset(map(id, read))
+        """What another session's update must not change between this one's phases, by identity."""
         self.watched = Watched(plan.given) if plan.given else None
         """The program's own modules, where there are any: another parameter in one of them makes this session out of date."""
         self.checked = changes.newest if self.watched is None else -1
@@ -95,6 +96,7 @@ class Session(Geared):
         """Its place in the order of all forward passes, of other graphs too."""
         self._undo = Undo(plan) if self._on_cpu and (plan.buffers or self._noises) else None
         self._forget()
+        neighbours.enter(self)
 
     def fail(self) -> None:
         """A phase ended in the middle: running statistics and random streams go back to where the step began.
@@ -138,7 +140,7 @@ class Session(Geared):
         """All phases in one call."""
         self.separate = False
         self.forward(feeds, mode, whole, by_layer, injected)
-        if self.phase is _FORWARD:
+        if self.phase is _FORWARD or self.phase is _OUTDATED:  # by another thread, just now: nothing is left out for it
             self.gradient(injected)
             if self.updater is not None:
                 try:
@@ -162,7 +164,7 @@ class Session(Geared):
         if mode is _INFER:
             if self._keeps_inferred > 0:
                 self._keeps_inferred -= 1
-                own = self._inferred.get(None if whole else _shapes(feeds)) if self._inferred else None
+                own = self._inferred.get(None if whole else shapes_of(feeds)) if self._inferred else None
                 if own is None:
                     copies = [f if id(f) in self._ours else f.clone() for f in feeds]
                     own = Kept(copies, constants, [], mode)
@@ -216,8 +218,8 @@ class Session(Geared):
         if gear is None or not is_fast or (kept is not None and self._keeps_inferred < math.inf):
             return None
         if kept is not None:
-            feeds = [_first(memory, feed) for memory, feed in zip(self.standing, kept.feeds, strict=True)]
-            self.kept = self._inferred[None if whole else _shapes(feeds)] = kept = kept._replace(feeds=feeds)
+            feeds = [first_of(memory, feed) for memory, feed in zip(self.standing, kept.feeds, strict=True)]
+            self.kept = self._inferred[None if whole else shapes_of(feeds)] = kept = kept._replace(feeds=feeds)
         return Repeating(gear.forward, gear, kept, self._hooks)
 
     def _look_at_shapes(self, gear: Gear) -> None:
@@ -268,6 +270,15 @@ class Session(Geared):
 
     # What was asked for late
 
+    def lose_weights(self) -> None:
+        """The last pass cannot be run again, nor differentiated if that was to come. What it gave is right, gradients too.
+
+        Another thread may be in the middle of a phase, which goes on.
+        """
+        self.kept = None
+        if self.separate and self.phase is _FORWARD:
+            self.phase = _OUTDATED
+
     def value_of(self, cell: TensorState) -> torch.Tensor | None:
         """The value of a tensor in the last forward pass, if it was kept."""
         slot = self.plan.slots.get(id(cell))
@@ -280,9 +291,10 @@ class Session(Geared):
         """
         slots = [self.plan.slots.get(id(c)) for c in cells]
         there = [s for s in slots if s is not None]
-        if self.kept is None or self.phase is _UPDATED or not there:
+        kept = self.kept
+        if kept is None or self.phase is _UPDATED or not there:
             return [None] * len(cells)
-        by_slot = values_again(self.plan, self.kept, there)
+        by_slot = values_again(self.plan, kept, there)
         return [None if s is None else by_slot[s] for s in slots]
 
     def gradient_of(self, slot: int) -> torch.Tensor | None:
@@ -295,22 +307,12 @@ class Session(Geared):
 
         After an update its weights are gone, and the gradients have to wait for the next gradient phase.
         """
-        if self.kept is None or self.phase is _UPDATED:
+        kept = self.kept
+        if kept is None or self.phase is _UPDATED:
             return
         plan = replace(self.plan, wanted=tuple(dict.fromkeys([*self.plan.wanted, *slots])))
-        self.wanted = gradients_again(plan, self.kept, self._injected)
+        self.wanted = gradients_again(plan, kept, self._injected)
         self.plan = plan
 
     def _noise_states(self) -> NoiseStates:
         return noise_states(self._noises, self.plan.device) if self._noises else []
-
-
-def _first(memory: torch.Tensor | None, feed: torch.Tensor) -> torch.Tensor:
-    """What a pass was fed, at the beginning of ``memory`` if there is any, else where it is."""
-    if memory is None or memory is feed:
-        return feed
-    return (memory if memory.shape == feed.shape else memory[: len(feed)]).copy_(feed)
-
-
-def _shapes(feeds: Tensors) -> Shapes:
-    return tuple([f.shape for f in feeds])

@@ -38,6 +38,20 @@ class Kept(NamedTuple):
     mode: Mode
 
 
+Shapes = tuple[torch.Size, ...]
+
+
+def shapes_of(feeds: Tensors) -> Shapes:
+    return tuple([f.shape for f in feeds])
+
+
+def first_of(memory: torch.Tensor | None, feed: torch.Tensor) -> torch.Tensor:
+    """What a pass was fed, at the beginning of ``memory`` if there is any, else where it is."""
+    if memory is None or memory is feed:
+        return feed
+    return (memory if memory.shape == feed.shape else memory[: len(feed)]).copy_(feed)
+
+
 _MUCH = 1 << 20
 _FIRST_RUNS = 8
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from mlc_torch.engine.neighbours import Reference, neighbours
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
 from mlc_torch.engine.processor import has_avx
@@ -63,6 +64,11 @@ class Updater:
         self.optimizer, self.device = optimizer, device
         self.indices = [i for i, t in enumerate(trained) if t.updated]
         self.cells = [trained[i].cell for i in self.indices]
+        self._changed = frozenset(id(t) for i in self.indices for t in (trained[i].cell, *trained[i].uses))
+        self._others: list[Reference] = []
+        """The sessions that read what this one changes."""
+        self._asked = -1
+        """The newest session when they were looked for."""
         self._count = shared_count(self.cells, optimizer, optimizer._next_step())
         self._names = list(optimizer._scalars(self.step))
         self._memory: torch.Tensor | None = None
@@ -162,8 +168,17 @@ class Updater:
         self._next_is(self.step + 1)
 
     def _next_is(self, step: int) -> None:
+        """An update was made: it counts, and who else reads the weights is told. Can be repeated."""
         self._count.next = step
         self.optimizer._step_taken(step)
+        if self._asked != neighbours.newest:
+            newest = neighbours.newest
+            self._others = neighbours.reading(self._changed, self)
+            self._asked = newest
+        for reference in self._others:
+            session = reference()
+            if session is not None:
+                session.lose_weights()
 
     def apply(self, gradients: Sequence[torch.Tensor | None]) -> None:
         """Update every parameter that has a gradient. torch's grad mode may be on: no tensor here requires a gradient."""

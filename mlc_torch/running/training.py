@@ -28,7 +28,7 @@ from mlc_torch.tensor.state import changes
 _forward_numbers = itertools.count(1)
 """The order of forward passes, over all graphs."""
 
-_IDLE, _FORWARD = Phase.idle, Phase.forward
+_IDLE, _FORWARD, _OUTDATED = Phase.idle, Phase.forward, Phase.outdated
 _INFER, _TRAIN, _BARE = Mode.infer, Mode.train, Mode.train_without_gradient
 _WHOLE, _PREDICT = Variant.whole, Variant.predict
 
@@ -199,7 +199,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
     )
     @packs_request(travel)
     def _gradient(self, request: Request) -> Outcome:
-        """The gradients of what ``executeForward`` computed; refused where an inference of this graph came between."""
+        """The gradients of what ``executeForward`` computed; refused where an inference of this graph came between, or an update
+        of another one over the same weights."""
         runs, (_, _, _, wanted, _, outputs, _) = self._runs, request
         full = runs.samples if runs.samples is not None else self._declared_batch()
         if wanted != full:
@@ -230,6 +231,10 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             refuse("nothing to differentiate: the graph has no loss and no user gradient")
         if session is not None and session.phase.has_gradients:
             refuse("the gradient of this forward pass was computed already; call executeForward again")
+        if session is not None and session.phase is _OUTDATED:
+            refuse(
+                "the forward pass is gone: another graph's update has changed weights that it read; call executeForward again"
+            )
         if session is not None and self._runs.overtaken is _FORWARD:
             refuse(f"the forward pass is gone: {_OVERTAKEN}; call executeForward again")
         if session is not None and session.kept is not None and session.kept.mode is _BARE:
