@@ -2211,7 +2211,7 @@ class MLCTrainingGraph(MLCGraph):
     def addInputs(self, inputs: Mapping[str, MLCTensor], /, *, lossLabels: Mapping[str, MLCTensor] | None) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     @overload
     def addInputs(self, inputs: Mapping[str, MLCTensor], /, *, lossLabels: Mapping[str, MLCTensor] | None, lossLabelWeights: Mapping[str, MLCTensor] | None) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
-    def setTrainingTensorParameters(self, parameters: Sequence[MLCTensorParameter], /) -> bool: """Tensors that are trained although they are no layer's parameters, from the next compile on."""
+    def setTrainingTensorParameters(self, parameters: Sequence[MLCTensorParameter], /) -> bool: """Tensors that are trained although they are no layer's parameters, from the next compile on. One that is a declared input or label starts with what is bound to it, and ``execute`` takes no data for it."""
     def bindOptimizerData(self, data: Sequence[MLCTensorData | _Buffer], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, with_: MLCTensor) -> bool: """Give the optimizer the memory that holds its state for a tensor."""
     def compileOptimizer(self, optimizer: MLCOptimizer, /) -> bool: """Use ``optimizer`` from now on; one that is new starts without state unless some is bound."""
     def link(self, with_: Sequence[MLCTrainingGraph]) -> bool: """Tensors shared with these graphs carry values forward and gradients backward."""
@@ -2248,7 +2248,7 @@ class MLCTrainingGraph(MLCGraph):
     def graphWithGraphObjects_lossLayer_optimizer_(cls, graphObjects: Sequence[MLCGraph], lossLayer: MLCLayer | None, optimizer: MLCOptimizer | None, /) -> Self: """A training graph over the layers of these graphs; loss layer and optimizer may be ``None``."""
     def addInputs_lossLabels_(self, inputs: Mapping[str, MLCTensor], lossLabels: Mapping[str, MLCTensor] | None, /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
     def addInputs_lossLabels_lossLabelWeights_(self, inputs: Mapping[str, MLCTensor], lossLabels: Mapping[str, MLCTensor] | None, lossLabelWeights: Mapping[str, MLCTensor] | None, /) -> bool: """Name the tensors that data is given for, and those that hold the labels and weights of losses."""
-    def setTrainingTensorParameters_(self, parameters: Sequence[MLCTensorParameter], /) -> bool: """Tensors that are trained although they are no layer's parameters, from the next compile on."""
+    def setTrainingTensorParameters_(self, parameters: Sequence[MLCTensorParameter], /) -> bool: """Tensors that are trained although they are no layer's parameters, from the next compile on. One that is a declared input or label starts with what is bound to it, and ``execute`` takes no data for it."""
     def bindOptimizerData_deviceData_withTensor_(self, data: Sequence[MLCTensorData | _Buffer], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, tensor: MLCTensor, /) -> bool: """Give the optimizer the memory that holds its state for a tensor."""
     def compileOptimizer_(self, optimizer: MLCOptimizer, /) -> bool: """Use ``optimizer`` from now on; one that is new starts without state unless some is bound."""
     def linkWithGraphs_(self, graphs: Sequence[MLCTrainingGraph], /) -> bool: """Tensors shared with these graphs carry values forward and gradients backward."""

@@ -183,11 +183,19 @@ def combine(
         shape = item.cell.shape
         total: torch.Tensor | None = None
         for part in parts:
-            part = part if part.shape == shape else part.reshape(shape)
+            part = part if part.shape == shape else _in_full(part, shape)
             part = part.contiguous()  # as the tensor's own memory lies, which fused updates rely on
             total = part if total is None else total + part
         totals.append(total)
     return totals
+
+
+def _in_full(gradient: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """A gradient in the shape of its tensor. Of one that is fed, a short batch reads the first rows: the others have none."""
+    if gradient.numel() == math.prod(shape):
+        return gradient.reshape(shape)
+    missing = [whole - there for whole, there in zip(shape, gradient.shape, strict=True)]
+    return nn.functional.pad(gradient, [n for more in reversed(missing) for n in (0, more)])
 
 
 def module_hooks(plan: Plan) -> tuple[dict[Any, Any], ...]:

@@ -130,6 +130,16 @@ def refuse_names(given: Sequence[Data | None], declared: Sequence[Collection[str
             refuse(f"{DICTIONARIES[group]} names {name!r}; addInputs declared for it: {known}{meant}")
 
 
+def refuse_moved(moved: Sequence[tuple[int, str]], given: Sequence[Data | None]) -> None:
+    """Refuse data for tensors that the call's own update moves: its gradient at the data would move what is bound."""
+    for group, name in moved:
+        if name in (given[group] or ()):
+            refuse(
+                f"{DICTIONARIES[group]} names {name!r}, which setTrainingTensorParameters named too: it is trained, so that it "
+                "holds its own values; bind those that it starts with by bindAndWriteData, and leave it out here"
+            )
+
+
 def _no_data(feed: Feed, given: Sequence[Data | None]) -> str:
     """The words for a tensor that a run needs and that holds nothing."""
     if feed.kind == LINKED:

@@ -112,6 +112,12 @@ def updatable(nodes: Sequence[Node], trained_tensors: Iterable[tuple[TensorState
     return now
 
 
+def moved_feeds(plan: Plan, fed: Iterable[tuple[str, Mapping[str, TensorState]]]) -> list[tuple[int, str]]:
+    """Which of the tensors that a call may be given data for are moved by updates: the dictionary's number, and the name."""
+    own = {id(t.cell) for t in plan.trained if t.updated and t.slot is not None and plan.differentiates}
+    return [(group, name) for group, (_, cells) in enumerate(fed) for name, cell in cells.items() if id(cell) in own]
+
+
 def _trained(nodes: Sequence[Node], request: PlanRequest, slots: dict[int, int]) -> tuple[Trained, ...]:
     """Every tensor with a gradient: a tensor that many layers use stands once, with all its uses."""
     uses: dict[int, dict] = {}

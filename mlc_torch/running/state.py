@@ -85,6 +85,8 @@ class GradientState:
     """``to_train`` as the last compile found it."""
     trained_cells: frozenset[int] = frozenset()
     """Which tensors those are, by identity."""
+    moved: list[tuple[int, str]] = field(default_factory=list)
+    """Those that updates move and that a call might be given data for: in which of its dictionaries, and their names."""
     from_user: dict[int, tuple[TensorState, TensorState]] = field(default_factory=dict)
     """For a result, by identity: itself, and the tensor that a gradient from outside is bound to."""
     watched: dict[int, TensorState] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.gradients import GradientGraph
 from mlc_torch.running.midst import refuse_in_the_midst
-from mlc_torch.running.planner import PlanRequest
+from mlc_torch.running.planner import PlanRequest, moved_feeds
 from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
@@ -108,7 +108,12 @@ class TrainableGraph(GradientGraph):
     @declare("setTrainingTensorParameters(_ parameters: [MLCTensorParameter]) -> Bool", "setTrainingTensorParameters:")
     @locked
     def _set_training_tensors(self, parameters):
-        """Tensors that are trained although they are no layer's parameters, from the next compile on."""
+        """Tensors that are trained although they are no layer's parameters, from the next compile on. One that is a declared
+        input or label starts with what is bound to it, and ``execute`` takes no data for it."""
+        for cell in (p._tensor._cell for p in parameters):
+            if not cell.dtype.is_floating_point:
+                kind = cell.descriptor.dataType.name
+                refuse(f"tensor {cell.label!r} holds {kind}; only floating-point numbers can be trained")
         self._steering.to_train = list(parameters)
         return True
 
@@ -250,6 +255,7 @@ class TrainableGraph(GradientGraph):
         own = {id(u.torch) for layer in unique_layers(nodes) if layer._module_is_given for u in layer._parameter_uses}
         trained = enumerate(session.plan.trained)
         self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
+        self._steering.moved = moved_feeds(session.plan, self._declared.fed()) if self._optimizer is not None else []
         learns = self._optimizer is None or self._learns(session, nodes)
         warn_untrained(self._runs.warned, nodes, learns)
         warn_unmade(self._runs.warned, nodes, self._declared.outputs, session.plan)

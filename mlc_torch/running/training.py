@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from mlc_torch.engine.mode import Mode, Phase
 from mlc_torch.engine.session import Session
-from mlc_torch.nodes.feeding import take
+from mlc_torch.nodes.feeding import refuse_moved, take
 from mlc_torch.nodes.node import producers
 from mlc_torch.refusals import refuse
 from mlc_torch.running.asynchronous import awaited, awaited_time
@@ -73,6 +73,8 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         runs.active = session
         if self._linked:
             self._check_links(variant, batch)
+        if self._steering.moved and not bits & INFERS:
+            refuse_moved(self._steering.moved, data)
         feeds = take(self._feeds[variant], data, None if batch == full else batch)
         mode = _INFER if bits & INFERS else _TRAIN if session.differentiates else _BARE
         if targets and mode is not _TRAIN:

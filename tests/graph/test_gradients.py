@@ -20,6 +20,7 @@ from mlc_torch import (
     MLCExecutionOptions,
     MLCGraph,
     MLCGraphCompilationOptions,
+    MLCSGDOptimizer,
     MLCTensorData,
     MLCTensorParameter,
     MLCTrainingGraph,
@@ -32,6 +33,7 @@ from tests.graph.programs import (
     cpu,
     data,
     dense,
+    hyper,
     loss,
     on,
     placeholder,
@@ -407,6 +409,90 @@ def test_a_declared_input_may_be_trained():
     fed = {"inputsData": {}, "lossLabelsData": program.labels_data(), "lossLabelWeightsData": None}
     assert program.training.execute(**fed, batchSize=0)
     close(array(x), start - 0.1 * slope @ weights)
+
+
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.disableLayerFusion]], ids=["planned", "plain"])
+@pytest.mark.parametrize("calls", ["execute", "phases"])
+@pytest.mark.parametrize("what", ["x", "t"], ids=["input", "label"])
+def test_rows_of_a_trained_input_that_are_not_run_have_no_gradient(what, calls, options, torch_device):
+    """Each size twice: the second time by a gear of its own. Momentum moves rows that have none, too."""
+    momentum = MLCSGDOptimizer(descriptor=hyper(0.1), momentumScale=0.9, usesNesterovMomentum=False)
+    program = regression(momentum, device=on(torch_device))
+    layer, trained = program.layers[0], (program.inputs | program.labels)[what]
+    assert program.training.setTrainingTensorParameters([MLCTensorParameter(tensor=trained)]) and program.compile(
+        options
+    )
+    assert program.bind()
+    x, t, w, b = (
+        torch.tensor(a, dtype=torch.float64)
+        for a in (
+            program.given["x"],
+            program.given["t"],
+            array(layer.weights).reshape(3, 6),
+            array(layer.biases).ravel(),
+        )
+    )
+    own = [w, b, x if what == "x" else t]
+    rule = torch.optim.SGD([p.requires_grad_() for p in own], lr=0.1, momentum=0.9)
+    fed = {"inputsData": {}, "lossLabelsData": {}, "lossLabelWeightsData": None}
+    for batch in (4, 2, 2, 1, 3, 2, 4):
+        rule.zero_grad()
+        ((x[:batch] @ w.T + b - t[:batch]) ** 2).mean().backward()
+        rule.step()
+        if calls == "execute":
+            assert program.training.execute(**fed, batchSize=batch)
+        else:
+            assert program.training.executeForward(batchSize=batch) and program.training.executeGradient(
+                batchSize=batch
+            )
+            close(program.training.gradientTensor(forInput=trained).numpy(), own[2].grad.numpy())
+            assert program.update()
+        program.training.synchronizeUpdates()
+        close(array(trained), own[2].detach().numpy())
+        close(array(layer.weights).reshape(3, 6), w.detach().numpy())
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.parametrize("what", ["x", "t"], ids=["input", "label"])
+def test_a_tensor_that_is_trained_takes_no_other_data(what, batch):
+    program = regression()
+    trained = (program.inputs | program.labels)[what]
+    parameter = MLCTensorParameter(tensor=trained)
+    assert program.training.setTrainingTensorParameters([parameter]) and program.compile() and program.bind()
+    before, weights = array(trained), array(program.layers[0].weights)
+    assert not program.execute(batchSize=batch)
+    dictionary = "inputsData" if what == "x" else "lossLabelsData"
+    assert last_refusal().reason.startswith(
+        f"{dictionary} names {what!r}, which setTrainingTensorParameters named too: it is"
+    )
+    np.testing.assert_array_equal(array(trained), before)
+    np.testing.assert_array_equal(array(program.layers[0].weights), weights)
+    other = values(*before.shape, seed=60)
+    program.given[what] = other
+    expected = (predictions(program) - program.given["t"]) ** 2
+    told = []
+    assert program.execute(
+        options=8, completionHandler=lambda *given: told.append(float(given[0]))
+    )  # nothing is moved by it
+    close(told[0], expected.mean())
+    parameter.isUpdatable = False  # nor here: the gradient is that at the data
+    held = array(trained)
+    assert program.execute()
+    np.testing.assert_array_equal(array(trained), held)
+    parameter.isUpdatable = True
+    assert not program.execute() and "it is trained" in str(last_refusal())
+    assert program.execute(options=1)  # skipWritingInputDataToDevice reads what is bound
+    assert not np.array_equal(array(trained), held)
+
+
+def test_whole_numbers_are_not_trained():
+    program = regression()
+    whole = placeholder(4, 6, type_=MLCDataType.int32)
+    assert program.training.setTrainingTensorParameters([MLCTensorParameter(tensor=program.inputs["x"])])
+    assert not program.training.setTrainingTensorParameters([MLCTensorParameter(tensor=whole)])
+    assert last_refusal().reason.endswith("holds int32; only floating-point numbers can be trained")
+    assert program.compile() and program.bind() and program.execute(options=1)  # what was named before is trained
+    assert not np.array_equal(array(program.inputs["x"]), values(4, 6, seed=5))
 
 
 def test_the_gradient_of_a_trained_tensor_is_a_tensor_too(torch_device):
