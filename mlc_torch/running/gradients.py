@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -236,9 +236,7 @@ class GradientGraph(ExecutableGraph):
             parts += self._linked_gradients(cell, number)
             with queueing(device):
                 parts = parts or [torch.zeros(cell.shape, dtype=cell.dtype, device=device)]
-                total, *others = (_cut(cell, part.to(device), axis, batch) for part in parts)
-                for part in others:
-                    total = total + part
+                total = reduce(torch.add, (_cut(cell, part.to(device), axis, batch) for part in parts))
                 if session.separate and len(parts) == 1 and parts[0].device == total.device:
                     total = total.clone()  # it is the program's, who may write into it before the update reads it
             gradients.append(total)
