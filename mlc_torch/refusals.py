@@ -77,7 +77,7 @@ def warn_the_program(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(printable(text), category, stacklevel=level)  # a label in it must not forge lines
 
 
-_OURS = (str(Path(__file__).parent), "<mlc_torch")
+_OURS = (f"{Path(__file__).parent}{os.sep}", "<mlc_torch")
 
 strictness: contextvars.ContextVar[bool | None] = contextvars.ContextVar("mlc_torch_strict", default=None)
 """What ``strict()`` sets; code that has no time for a ``with`` block sets it itself."""

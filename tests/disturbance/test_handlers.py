@@ -173,13 +173,14 @@ def test_another_graph_s_steps_stand_whatever_becomes_of_a_step_that_began_befor
     x, t, graph, layer = empty(8, 3, 2, 2), empty(8, 3, 2, 2), mlc.MLCGraph(), normalization(3)
     y = graph.node(layer, source=x)
 
-    def trained() -> mlc.MLCTrainingGraph:
-        rule = mlc.MLCSGDOptimizer(descriptor=settings())
+    def trained(rule: mlc.MLCOptimizer | None) -> mlc.MLCTrainingGraph:
         made = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=squared_error(), optimizer=rule)
         assert made.addInputs({"x": x}, lossLabels={"t": t}) and made.compile(options=[], device=device())
         return made
 
-    first, second, want = trained(), trained(), torch.nn.BatchNorm2d(3, momentum=0.1)
+    # The other one moves statistics and no weights, which would take this step's forward pass from it.
+    first, second = trained(mlc.MLCSGDOptimizer(descriptor=settings())), trained(None)
+    want = torch.nn.BatchNorm2d(3, momentum=0.1)
 
     def refusing(gradient: torch.Tensor) -> None:
         raise ValueError("the program's own")
@@ -193,7 +194,8 @@ def test_another_graph_s_steps_stand_whatever_becomes_of_a_step_that_began_befor
     assert first.bindAndWriteData(given, forInputs={"x": x, "t": t}, to=device(), synchronous=True)
     assert first.executeForward(batchSize=0)
     for batch in batches[1:]:
-        second.step(batch, labels)
+        given = {"inputsData": {"x": batch}, "lossLabelsData": {"t": labels}, "lossLabelWeightsData": None}
+        assert second.execute(**given, batchSize=0)
     with pytest.raises(ValueError, match="the program's own"):
         first.executeGradient(batchSize=0)
     torch.testing.assert_close(torch.from_numpy(layer.mean.numpy().ravel()), want.running_mean)
