@@ -212,7 +212,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
             self._refuse_gradient(session)
         if full and wanted and wanted != session.samples:
             refuse(f"batchSize is {wanted}, the forward pass ran {session.samples} samples; give the same, or 0")
-        if self._steering.from_user:
+        if self._steering.from_user or self._linked:
             self._refuse_late_gradients(session)
         targets = of_pass(output_targets(outputs, self, full, session.samples), session) if outputs else ()
         injected = self._injected(session, full, session.samples, session.forward_number) if session.given else ()
@@ -245,11 +245,15 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
 
     def _refuse_late_gradients(self, session: Session) -> None:
         """A forward pass has a place for the gradients from outside that were announced before it, and for no others."""
-        slots = session.plan.slots
-        for cell, _ in self._steering.from_user.values():
-            if id(cell) in slots and slots[id(cell)] not in session.given:
+        if session in self._runs.sessions.values():
+            return  # nothing was announced since
+        late = [(cell, "the user gradient of", "allocated") for cell, _ in self._steering.from_user.values()]
+        late += [(cell, "a graph that reads", "linked") for cell in self._exported(self._planned_nodes())]
+        for cell, what, happened in late:
+            slot = session.plan.slots.get(id(cell))
+            if slot is not None and slot not in session.given:
                 refuse(
-                    f"the user gradient of {cell.label!r} was allocated after the forward pass, which has no place for it; call "
+                    f"{what} {cell.label!r} was {happened} after the forward pass, which has no place for its gradient; call "
                     "executeForward again"
                 )
 

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
 from mlc_torch import (
     MLCActivationLayer,
@@ -33,7 +35,7 @@ class Split:
         self.device = device
         whole = regression(widths=(6, 5, 3))
         self.given, lower, upper = whole.given, MLCGraph(), MLCGraph()
-        self.x, self.t = placeholder(4, 6), placeholder(4, 3)
+        self.graphs, self.x, self.t = (lower, upper), placeholder(4, 6), placeholder(4, 3)
         self.first, self.second = dense(6, 5, seed=0), dense(5, 3, seed=10)
         self.h = lower.node(self.first, source=self.x)
         self.y = upper.node(self.second, source=upper.node(MLCActivationLayer.relu, source=self.h))
@@ -491,3 +493,31 @@ def test_around_a_computation_done_elsewhere():
         assert below.executeGradient(batchSize=0)
         assert below.executeOptimizerUpdate() and above.executeOptimizerUpdate()
     assert losses[-1] < losses[0] / 3
+
+
+@pytest.mark.parametrize("with_loss", [False, True])
+def test_a_graph_that_is_linked_after_the_forward_pass_is_waited_for(with_loss):
+    """The pass has no place for its gradient, which was left out; the next one has, and gives the gradient of both losses."""
+    split, t = Split(cpu(), link=False), placeholder(4, 5)
+    lower, labels = split.lower, values(4, 5, seed=9)
+    if with_loss:
+        lower = MLCTrainingGraph(graphObjects=[split.graphs[0]], lossLayer=loss(), optimizer=sgd())
+        assert lower.addInputs({"x": split.x}, lossLabels={"t": t}) and lower.compile(options=LINK, device=cpu())
+        split.lower = lower
+    split.bind()
+    assert lower.bindAndWriteData({"t": data(labels)}, forInputs={"t": t}, to=cpu(), synchronous=True)
+    assert lower.executeForward(batchSize=0) and lower.link(with_=[split.upper])
+    assert split.upper.executeForward(batchSize=0) and split.upper.executeGradient(batchSize=0)
+    assert not lower.executeGradient(batchSize=0)
+    assert f"a graph that reads {split.h.label!r} was linked after the forward pass" in str(last_refusal())
+    assert lower.executeForward(batchSize=0) and split.upper.executeForward(batchSize=0)
+    assert split.upper.executeGradient(batchSize=0) and lower.executeGradient(batchSize=0)
+    found = np.frombuffer(lower.gradientData(forParameter=split.first.biases, layer=split.first), np.float32)
+    (w1, b1), (w2, b2) = (
+        (torch.tensor(array(layer.weights)).reshape(shape), torch.tensor(array(layer.biases)).reshape(-1))
+        for layer, shape in split.shapes()
+    )
+    h = F.linear(torch.tensor(split.given["x"]), w1, b1.requires_grad_())
+    total = F.mse_loss(F.linear(h.relu(), w2, b2), torch.tensor(split.given["t"]))
+    total = total + F.mse_loss(h, torch.tensor(labels)) if with_loss else total
+    np.testing.assert_allclose(found, torch.autograd.grad(total, b1)[0], rtol=1e-4, atol=1e-6)
