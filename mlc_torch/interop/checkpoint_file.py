@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import secrets
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -15,11 +14,7 @@ import torch
 
 from mlc_torch.extras import install
 from mlc_torch.refusals import pass_on_signals, refuse
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+from mlc_torch.whole_files import write_whole
 
 FORMAT = 1
 _ABOUT, _DIGEST = "mlc_torch", "sha256"
@@ -27,7 +22,6 @@ _LENGTH = struct.Struct("<Q")
 """How a file begins: the length of its header, which is JSON."""
 _LONGEST_HEADER = 100_000_000
 """The format's own limit."""
-_UNFINISHED = ".mlc_torch-{}.tmp"
 
 
 def _safetensors() -> Any:
@@ -40,89 +34,12 @@ def _safetensors() -> Any:
     return safetensors
 
 
-# Writing. A block that holds a file or its lock stands on the line of its ``with``: see ``Locks`` in graph/locks.py.
-
-
 def write_file(path: Path, tensors: dict[str, torch.Tensor], about: dict[str, Any]) -> None:
-    """Write beside ``path``, wait for the disk, then take its place: ``path`` holds the old file or the new one.
-
-    A symbolic link stays one, and what it points to is written.
-    """
+    """``path`` holds the old file or the new one, whatever happens; see ``write_whole``."""
     library = _safetensors()
     _plain_file(path)
-    target = Path(os.path.realpath(path))
     text = json.dumps({"format": FORMAT, **about}, sort_keys=True)
-    contents = library.torch.save(tensors, {_ABOUT: text, _DIGEST: _digest(tensors, text)})
-    _remove_unfinished(target.parent)
-    try:
-        while not _replaced(target, contents):
-            pass  # another process took the new file for an unfinished one before it was locked
-    except OSError as error:  # which names the file beside it, or none
-        if error.errno is None:
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    _to_disk(target.parent)
-
-
-def _replaced(path: Path, contents: bytes) -> bool:
-    beside = path.with_name(_UNFINISHED.format(secrets.token_hex(8)))
-    try:
-        with beside.open("xb") as file: written = _written(file, contents, beside, path)  # noqa: E701  # fmt: skip
-        if written and fcntl is None:
-            os.replace(beside, path)  # Windows does not rename open files
-    finally:
-        beside.unlink(missing_ok=True)
-    return written
-
-
-def _written(file: BinaryIO, contents: bytes, beside: Path, path: Path) -> bool:
-    if not _locked(file, beside):
-        return False
-    file.write(contents)
-    file.flush()
-    os.fsync(file.fileno())
-    if fcntl is not None:
-        os.replace(beside, path)  # while the lock is held
-    return True
-
-
-def _locked(file: BinaryIO, path: Path) -> bool:
-    """Lock a new file, so that other processes see that its writer lives; whether it is still there."""
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError:
-        return True  # a file system without locks, where nobody removes unfinished files either
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left behind. The files of living ones are locked, and stay."""
-    for left in folder.glob(_UNFINISHED.format("*")) if fcntl is not None else ():
-        try:
-            with left.open("r+b") as file: _remove(file, left)  # noqa: E701  # fmt: skip
-        except OSError:
-            continue  # locked, gone, or somebody else's
-
-
-def _remove(file: BinaryIO, path: Path) -> None:
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    path.unlink()
-
-
-def _to_disk(folder: Path) -> None:
-    """Wait until the entries of a folder are on the disk. Windows cannot open folders."""
-    if os.name == "nt":
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+    write_whole(path, library.torch.save(tensors, {_ABOUT: text, _DIGEST: _digest(tensors, text)}))
 
 
 # Reading

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 import mlc_torch as mlc
+from mlc_torch import whole_files
 from mlc_torch.interop import TorchOptimizer, checkpoint_file, describe_checkpoint, load_checkpoint, save_checkpoint
 from mlc_torch.refusals import MLCRefusal
 from tests.interop.programs import (
@@ -195,15 +196,15 @@ def test_many_savers_of_one_file(tmp_path):
 
 def test_a_new_file_that_was_taken_for_an_unfinished_one(trained, tmp_path, monkeypatch):
     """Between a file's making and its locking another process may remove it; then there is another try."""
-    real, tries = checkpoint_file._locked, []
+    real, tries = whole_files._locked, []
 
     def late(file, path):
         tries.append(path)
         if len(tries) < 3:
-            checkpoint_file._remove_unfinished(path.parent)
+            whole_files._remove_unfinished(path.parent)
         return real(file, path)
 
-    monkeypatch.setattr(checkpoint_file, "_locked", late)
+    monkeypatch.setattr(whole_files, "_locked", late)
     save_checkpoint(trained.training, tmp_path / "a")
     assert len(tries) == 3 and loads(tmp_path / "a", trained)
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
