@@ -8,7 +8,7 @@ from typing import Any
 
 from mlc_torch.device import MLCDevice
 from mlc_torch.engine.shared_module import SharedGraphModule
-from mlc_torch.graph.binding import bind
+from mlc_torch.graph.binding import Part, bind
 from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.graph.torch_module import torch_module
 from mlc_torch.layers import (
@@ -260,7 +260,7 @@ class MLCGraph(MLCObject):
         """A graph that runs this one was compiled for ``device``."""
         self._device = device
 
-    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, tuple[int, int]]:
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, Part]:
         """How many samples ``batchSize`` means, and which dimension counts them, of each tensor that is not bound whole, as
         initial states are."""
         fitting = [name for name, cell in cells.items() if batch_size <= cell.shape[0]]

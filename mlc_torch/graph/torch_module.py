@@ -33,7 +33,8 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
             "the graph has no loss; make a training graph with a loss layer, or add one with node(with:sources:lossLabels:)"
         )
     inputs = _inputs(graph, nodes, loss)
-    axes, rows = _open_axes(inputs, nodes), _rows(inputs, nodes)
+    batch = declared_batch(dict(inputs), {}, nodes)
+    axes, rows = _open_axes(inputs, nodes, batch), _rows(inputs, nodes, batch)
     return as_module(
         [
             Call(
@@ -56,9 +57,9 @@ def torch_module(graph: GraphFacts, loss: bool) -> SharedGraphModule:
     )
 
 
-def _open_axes(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node]) -> dict[int, int | None]:
+def _open_axes(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node], batch: int) -> dict[int, int | None]:
     """The dimension of each input that counts samples, also of one that a call of the graph is given whole: an initial state."""
-    axes, batch = batch_axes(nodes), declared_batch(dict(inputs), {}, nodes)
+    axes = batch_axes(nodes)
     counted = {id(cell): counted_axis(cell, axes, batch) for _, cell in inputs}
     try:
         found = sample_axes(nodes, counted)
@@ -67,9 +68,8 @@ def _open_axes(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node])
     return {id(cell): counted_axis(cell, found, batch) for _, cell in inputs}
 
 
-def _rows(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node]) -> dict[int, dict[int, int]]:
+def _rows(inputs: Sequence[tuple[str, TensorState]], nodes: Sequence[Node], batch: int) -> dict[int, dict[int, int]]:
     """What nodes read the first rows of, where the module is called with fewer samples."""
-    batch = declared_batch(dict(inputs), {}, nodes)
     return rows_read(nodes, axes_in_one_process(nodes, [cell for _, cell in inputs], batch, {}), batch)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mlc_torch.going_back import undone_if_broken_off
+from mlc_torch.graph.binding import Part
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.layers.sharing import Axis
@@ -295,7 +296,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             refuse(f"batchSize is {batch_size}, the inputs hold {full} samples; a batch may be smaller, not larger")
         return batch_size or full
 
-    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, tuple[int, int]]:
+    def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, Part]:
         full = self._declared_batch()
         if batch_size in (0, full):
             return {}
