@@ -6,28 +6,20 @@ of them is kept: memory, which need not be found again, and what was computed of
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from mlc_torch.engine.replacements import Replacement
+from mlc_torch.engine.same_bytes import Copied, as_bytes
 from mlc_torch.engine.views import gets_out, lies_in_order
 from mlc_torch.torch_private.lstm import library_lstm, packed_for_library_lstm
 
 _LITTLE_BYTES = 128 << 10
 """Of a part. Less is copied by Python in less time than torch takes to begin; more is for torch's threads."""
-_MUCH_BYTES = 256 << 10
-"""Of a part that torch's threads compare, where it has several. (x86, microseconds for eight parts, by one thread and by
-two, four and eight: 256 KiB each 190 and 210, 109, 118; 1 MiB 740 and 630, 350, 330; 64 KiB 20 and 100, 79, 97.)"""
-_FEW_THREADS = 2
-"""They compare words instead, from twice as much on: torch gives a thread 32,768 elements or more. (x86, microseconds for
-four parts of 256 KiB and four of 1 MiB, then for eight of 1 MiB, by one thread, by bytes and by words: two threads 435, 538 and
-354, then 723, 1244 and 647; eight 404, 256 and 329, then 699, 392 and 410.)"""
 
 
 class MadeOnce:
@@ -67,80 +59,23 @@ class PackedLSTM(MadeOnce):
         self, wi: Sequence[torch.Tensor], wh: Sequence[torch.Tensor], shape: Sequence[int], reverse: bool
     ) -> None:
         self._shape, self._reverse, self._gates = list(shape), reverse, (Joined(*wi), Joined(*wh))
-        pairs = [pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)]
-        self._compared = [(piece.data_ptr(), part, part.nbytes) for piece, part in pairs if not _is_much(part)]
-        much = [pair for pair in pairs if _is_much(pair[1])]
-        by_bytes = torch.get_num_threads() > _FEW_THREADS
-        where = torch.empty(max((p.nbytes for _, p in much if by_bytes), default=0), dtype=torch.bool, device="cpu")
-        self._shared_out = [ByThreads(piece, part, where[: part.nbytes] if by_bytes else None) for piece, part in much]
+        self._copied = Copied([pair for gates in self._gates for pair in zip(gates.pieces, gates.parts, strict=True)])
         self._packed: Sequence[torch.Tensor] | None = None
-        self._differ = bytes_differ()
 
     def __call__(
         self, x: torch.Tensor, b: torch.Tensor, zeros: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         packed = self._packed
-        if packed is None or self._is_other():
+        if packed is None or self._copied.differ():
             self._packed = None  # interrupted here, nothing is kept that does not fit the bytes beside it
             inputs, hidden = self._gates
             packed = self._packed = packed_for_library_lstm(inputs(), hidden(), self._shape, self._reverse)
         wi, wh = packed
         return library_lstm(x, wi, wh, b, zeros, h0, c0, self._reverse, False)[:3]
 
-    def _is_other(self) -> bool:
-        """Whether the bytes of a part are no longer those that were packed."""
-        differ = self._differ
-        for kept, part, size in self._compared:
-            if differ(kept, part.data_ptr(), size):
-                return True
-        return any(part.differs() for part in self._shared_out)
-
-
-def _is_much(part: torch.Tensor) -> bool:
-    threads = torch.get_num_threads()
-    if threads > _FEW_THREADS:
-        return part.nbytes >= _MUCH_BYTES
-    return threads > 1 and part.nbytes >= 2 * _MUCH_BYTES and _has_words(part)
-
-
-def _has_words(part: torch.Tensor) -> bool:
-    return part.nbytes % 8 == 0 and part.storage_offset() * part.element_size() % 8 == 0
-
-
-class ByThreads:
-    """Compares the bytes of a part with those of its copy by torch's threads: in words of eight or, where ``where`` is memory
-    for what it finds, one by one, so that there are more of them to share out."""
-
-    def __init__(self, copy: torch.Tensor, part: torch.Tensor, where: torch.Tensor | None) -> None:
-        self._part, self._at, self._where = part, part.data_ptr(), where
-        self._kept, self._given = self._seen(copy), self._seen(part)
-
-    def _seen(self, tensor: torch.Tensor) -> torch.Tensor:
-        return _as_bytes(tensor) if self._where is not None else _as_bytes(tensor).view(torch.int64)
-
-    def differs(self) -> bool:
-        if self._part.data_ptr() != self._at:  # as in ``Joined``
-            self._given, self._at = self._seen(self._part), self._part.data_ptr()
-        if self._where is None:
-            return not torch.equal(self._kept, self._given)
-        torch.ne(self._kept, self._given, out=self._where)
-        return bool(self._where.view(torch.uint8).max())
-
-
-def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().view(-1).view(torch.uint8)
-
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    return _as_bytes(tensor).numpy().data
-
-
-@functools.cache
-def bytes_differ() -> Callable[[int, int, int], int]:
-    """C's ``memcmp``; other threads go on meanwhile."""
-    compare = ctypes.CDLL(None).memcmp
-    compare.argtypes, compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
-    return compare
+    return as_bytes(tensor).numpy().data
 
 
 # The rules of ``kernels`` that put them in

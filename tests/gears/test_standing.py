@@ -15,9 +15,9 @@ from mlc_torch import (
     MLCTensor,
     MLCTensorData,
 )
-from mlc_torch.engine import standing
+from mlc_torch.engine import same_bytes, standing
 from mlc_torch.engine.planned import Planned
-from mlc_torch.engine.standing import ByThreads, Joined, PackedLSTM
+from mlc_torch.engine.standing import Joined, PackedLSTM
 from mlc_torch.interop import TorchLayer
 from mlc_torch.layers.lstm_rule import Way, forced
 from mlc_torch.torch_private import available
@@ -84,15 +84,17 @@ class Program:
         return [type(v).__name__ for v in inside if isinstance(v, standing.MadeOnce)]
 
 
-@pytest.fixture(params=["ARM", "x86", "x86, not packed", "x86, compared by threads"])
+@pytest.fixture(params=["ARM", "x86", "x86, not packed", "x86, two threads", "x86, eight threads"])
 def processor(request, monkeypatch):
     """The rules of each; torch without the function that packs weights; every weight as if it were a large one."""
     pretend(monkeypatch, request.param != "ARM")
     if request.param in ("ARM", "x86, not packed"):
         monkeypatch.setitem(available, "packed_lstm", False)
-    if request.param == "x86, compared by threads":
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-        monkeypatch.setattr(standing, "_MUCH_BYTES", 1)
+    threads = {"x86, two threads": 2, "x86, eight threads": 8}.get(request.param)
+    if threads is not None:
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        monkeypatch.setattr(same_bytes, "_MUCH_BYTES", 1)
+        monkeypatch.setattr(same_bytes, "_MUCH_FOR_TWO", 1)
     with forced(Way.own if request.param == "ARM" else Way.library):
         yield request.param
 
@@ -162,42 +164,6 @@ def test_packing_happens_once_and_again_after_it_was_interrupted(monkeypatch):
         for _ in range(2):
             torch.testing.assert_close(layer(*given)[0], expected())
         assert len(calls) == 3
-
-
-@pytest.mark.parametrize("threads", [2, 8])
-def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is(monkeypatch, threads):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    monkeypatch.setattr(standing, "_MUCH_BYTES", 1)
-    wi, wh = ([torch.randn(6, n) for _ in range(4)] for n in (3, 6))
-    with torch.device("meta"):
-        layer = PackedLSTM(wi, wh, [2, 1, 3], False)
-    assert not any(part.differs() for part in layer._shared_out)
-    wh[3][5, 5] += 1
-    assert [part.differs() for part in layer._shared_out] == [False] * 7 + [True]
-
-
-@pytest.mark.parametrize(("begin", "by"), [(0, "bytes"), (1, "bytes"), (0, "words"), (2, "words")])
-def test_bytes_are_compared_and_not_numbers(begin, by):
-    numbers = torch.full((8 + begin,), float("nan"))[begin:]
-    copy = numbers.clone()
-    compared = ByThreads(copy, numbers, torch.empty(32, dtype=torch.bool) if by == "bytes" else None)
-    assert not compared.differs()
-    numbers[-1] = copy[-1] = 0.0
-    assert not compared.differs()
-    numbers[-1] = -0.0
-    assert compared.differs()
-
-
-WORDS, BYTES = [None] * 2, [256 << 10] * 4 + [512 << 10] * 4
-
-
-@pytest.mark.parametrize(("threads", "memory"), [(1, []), (2, WORDS), (4, BYTES), (8, BYTES)])
-def test_how_bytes_are_compared_goes_by_their_number_and_the_threads(monkeypatch, threads, memory):
-    """Four parts of 256 KiB and four of 512, of which two do not begin with a word."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    large = [torch.zeros(512, 256)] * 2 + [torch.zeros(512 * 256 + 1)[1:].view(512, 256)] * 2
-    layer = PackedLSTM([torch.zeros(256, 256)] * 4, large, [2, 1, 256], False)
-    assert [None if one._where is None else one._where.numel() for one in layer._shared_out] == memory
 
 
 class Joining(nn.Module):

@@ -1,0 +1,131 @@
+"""Whether tensors still hold the bytes of their copies, by however many threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from mlc_torch.engine import same_bytes
+from mlc_torch.engine.same_bytes import Copied
+
+
+def pretend(monkeypatch, threads: int) -> None:
+    """Torch says that it has so many, and what is little is enough for all of them."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(same_bytes, "_MUCH_BYTES", 1)
+    monkeypatch.setattr(same_bytes, "_MUCH_FOR_TWO", 1)
+
+
+@pytest.fixture(params=[1, 2, 3, 8])
+def threads(request, monkeypatch):
+    pretend(monkeypatch, request.param)
+
+
+def pairs_of(*sizes: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    parts = [torch.randn(size) for size in sizes]
+    return [(part.clone(), part) for part in parts]
+
+
+@pytest.mark.parametrize("changed", range(5))
+def test_one_byte_of_any_tensor_is_noticed(threads, changed):
+    pairs = pairs_of(7, 7, 64, 64, 1001)
+    copied = Copied(pairs)
+    assert not copied.differ()
+    for at in (0, -1):
+        as_bytes = pairs[changed][1].view(torch.uint8)
+        before = as_bytes[at].item()
+        as_bytes[at] ^= 1
+        assert copied.differ()
+        as_bytes[at] = before
+        assert not copied.differ()
+
+
+def test_bytes_are_compared_and_not_numbers(threads):
+    numbers = torch.full((9,), float("nan"))[1:]
+    copy = numbers.clone()
+    copied = Copied([(copy, numbers), (copy, numbers)])
+    assert not copied.differ()
+    numbers[-1] = copy[-1] = 0.0
+    assert not copied.differ()
+    numbers[-1] = -0.0
+    assert copied.differ()
+
+
+def test_memory_that_moved_is_followed(threads):
+    pairs = pairs_of(32, 32)
+    copied = Copied(pairs)
+    for _, part in pairs:
+        part.untyped_storage().share_memory_()
+    assert not copied.differ()
+    pairs[1][1][3] += 1
+    assert copied.differ()
+
+
+def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is(threads):
+    pairs = pairs_of(8, 8)
+    with torch.device("meta"):
+        copied = Copied(pairs)
+    assert not copied.differ()
+
+
+@pytest.mark.parametrize(("count", "by_torch", "beside"), [(1, 0, 0), (2, 0, 4), (4, 4, 0), (8, 4, 0)])
+def test_who_compares_goes_by_the_number_of_threads_and_bytes(monkeypatch, count, by_torch, beside):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: count)
+    mebibyte = 1 << 18
+    copied = Copied(pairs_of(*[64] * 4, *[mebibyte] * 4))
+    assert len(copied._by_torch) == by_torch
+    assert (len(copied._beside._at) if copied._beside else 0) == beside
+    assert Copied(pairs_of(*[64] * 8))._beside is None
+
+
+def test_two_threads_compare(monkeypatch):
+    pretend(monkeypatch, 2)
+    copied, seen = Copied(pairs_of(8, 8)), set()
+
+    def telling(compare):
+        def told(*given):
+            seen.add(threading.get_ident())
+            return compare(*given)
+
+        return told
+
+    for one in (copied._here, copied._beside):
+        one._compare = telling(one._compare)
+    assert not copied.differ()
+    assert len(seen) == 2
+
+
+def test_where_no_thread_can_be_had_one_compares_all(monkeypatch):
+    pretend(monkeypatch, 2)
+    pairs = pairs_of(8, 8)
+    copied = Copied(pairs)
+    ended = ThreadPoolExecutor(1)
+    ended.shutdown()
+    monkeypatch.setattr(same_bytes, "_second_thread", lambda process: ended)
+    assert not copied.differ()
+    pairs[1][1][0] += 1
+    assert copied.differ()
+
+
+def test_a_fork_has_a_second_thread_of_its_own(monkeypatch):
+    pretend(monkeypatch, 2)
+    pairs = pairs_of(8, 8)
+    copied = Copied(pairs)
+    assert not copied.differ()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python warns of forks beside threads, of which this is about
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a comparison that nobody makes would be waited for
+        same = copied.differ()
+        pairs[1][1][0] += 1
+        os._exit(0 if not same and copied.differ() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
