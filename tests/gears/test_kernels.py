@@ -305,6 +305,34 @@ def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code
     np.testing.assert_allclose(results[0], want.numpy(), rtol=1e-4, atol=1e-5)
 
 
+class OwnConvolutions(TorchDispatchMode):
+    """Notes how images lie that torch's own kernel convolves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.strides = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten._slow_conv2d_forward.default:
+            self.strides.append(args[0].stride())
+        return func(*args, **(kwargs or {}))
+
+
+def test_an_image_whose_one_channel_comes_last_is_convolved_as_any_of_one_channel(monkeypatch):
+    """Its strides say that channels are last, by which torch's own kernel would go, seven times as slowly."""
+    pretend(monkeypatch, False)
+    graph, x = MLCGraph(), placeholder(6, 8, 8, 1)
+    result = graph.node(convolution(1, 4, 3, 1, 1), source=graph.transpose(dimensions=[0, 3, 1, 2], source=x))
+    inference, given = MLCInferenceGraph(graphObjects=[graph]), values(6, 8, 8, 1)
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+    with OwnConvolutions() as seen:
+        assert inference.execute(inputsData={"x": data(given)}, batchSize=0, options=[])
+    assert seen.strides == [(64, 64, 8, 1)]
+    numbers = given.transpose(0, 3, 1, 2), values(4, 1, 3, 3, low=-0.5, high=0.5)
+    want = F.conv2d(*(torch.from_numpy(a).double() for a in numbers), padding=1)
+    np.testing.assert_allclose(array(result), want.numpy(), rtol=1e-4, atol=1e-5)
+
+
 class OverRows(TorchDispatchMode):
     """Counts sums over the rows of matrices, by torch's own kernel and as products with a row of ones."""
 
