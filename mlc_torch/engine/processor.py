@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import platform
 
 import torch
@@ -33,6 +34,13 @@ def has_rules() -> bool:
     ways are taken.
     """
     return has_avx() or (_is_arm() and not has_vector_code())
+
+
+def cores() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _is_arm() -> bool:

@@ -10,14 +10,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
+from mlc_torch.engine.processor import cores
+
 _MUCH_BYTES = 256 << 10
-"""Of a tensor that torch's threads compare, where it has more than two. (x86, microseconds for eight tensors, by one thread and
-by four and eight: 256 KiB each 190 and 109, 118; 1 MiB 740 and 350, 330; 64 KiB 20 and 79, 97.)"""
+"""Of a tensor that torch's threads compare, where it has more than two; twice as much for two. (x86, microseconds for eight
+tensors, by one thread and by two, four and eight: 256 KiB each 190 and 210, 109, 118; 1 MiB 740 and 630, 350, 330; 64 KiB 20 and
+100, 79, 97.)"""
 _TWO = 2
 _MUCH_FOR_TWO = 2 << 20
-"""Bytes of all tensors. With two threads another one of Python's compares half of them: C's comparison is three times as fast as
+"""Bytes of all tensors. With two threads, another one of Python's compares half of them: C's comparison is three times as fast as
 torch's. (x86, microseconds by one thread, by torch's two and so: eight tensors of 256 KiB 176, 250 and 151; four of them and four
-of 1 MiB 427, 469 and 298; eight of 1 MiB 654, 582 and 416. Two cores of a Neoverse-N1, all of them, 544, 764 and 393.)"""
+of 1 MiB 427, 469 and 298; eight of 1 MiB 654, 582 and 416.) It needs a core of its own: torch's second thread keeps its core for
+a while after each kernel. (Inference by LSTMs of 512, 1 to 4 layers, relative to by hand, by torch's two and so: 1.02 to 1.10 and
+.90 to .95 with 16 cores, 1.00 to 1.10 and .9 to 1.29 with two.)"""
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """A copy and the tensor it was made of, each in one piece."""
@@ -27,13 +32,15 @@ class Copied:
     """Tensors beside copies of them."""
 
     def __init__(self, pairs: Sequence[Pair]) -> None:
-        threads = torch.get_num_threads()
-        much = [part.nbytes for _, part in pairs if threads > _TWO and part.nbytes >= _MUCH_BYTES]
-        where = torch.empty(max(much, default=0), dtype=torch.bool, device="cpu")
-        self._by_torch = [ByTorch(copy, part, where[: part.nbytes]) for copy, part in pairs if part.nbytes in much]
-        here, beside = [pair for pair in pairs if pair[1].nbytes not in much], list[Pair]()
-        if threads == _TWO and sum(part.nbytes for _, part in pairs) >= _MUCH_FOR_TWO:
+        threads, size = torch.get_num_threads(), sum(part.nbytes for _, part in pairs)
+        here, beside, much = list(pairs), list[Pair](), list[Pair]()
+        if threads == _TWO < cores() and size >= _MUCH_FOR_TWO:
             here, beside = here[::2], here[1::2]  # of four gates each gets two
+        elif threads > 1:
+            least = _MUCH_BYTES if threads > _TWO else 2 * _MUCH_BYTES
+            here, much = ([p for p in pairs if (p[1].nbytes >= least) is is_much] for is_much in (False, True))
+        where = torch.empty(max((part.nbytes for _, part in much), default=0), dtype=torch.bool, device="cpu")
+        self._by_torch = [ByTorch(copy, part, where[: part.nbytes]) for copy, part in much]
         self._here, self._beside = OneByOne(here), OneByOne(beside) if beside else None
 
     def differ(self) -> bool:

@@ -15,16 +15,17 @@ from mlc_torch.engine import same_bytes
 from mlc_torch.engine.same_bytes import Copied
 
 
-def pretend(monkeypatch, threads: int) -> None:
+def pretend(monkeypatch, threads: int, cores: int = 16) -> None:
     """Torch says that it has so many, and what is little is enough for all of them."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    monkeypatch.setattr(same_bytes, "cores", lambda: cores)
     monkeypatch.setattr(same_bytes, "_MUCH_BYTES", 1)
     monkeypatch.setattr(same_bytes, "_MUCH_FOR_TWO", 1)
 
 
-@pytest.fixture(params=[1, 2, 3, 8])
+@pytest.fixture(params=[(1, 16), (2, 16), (2, 2), (3, 16), (8, 8)], ids=lambda p: f"{p[0]} threads, {p[1]} cores")
 def threads(request, monkeypatch):
-    pretend(monkeypatch, request.param)
+    pretend(monkeypatch, *request.param)
 
 
 def pairs_of(*sizes: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -74,11 +75,15 @@ def test_memory_for_comparing_is_the_processor_s_whatever_a_program_s_default_is
     assert not copied.differ()
 
 
-@pytest.mark.parametrize(("count", "by_torch", "beside"), [(1, 0, 0), (2, 0, 4), (4, 4, 0), (8, 4, 0)])
-def test_who_compares_goes_by_the_number_of_threads_and_bytes(monkeypatch, count, by_torch, beside):
+@pytest.mark.parametrize(
+    ("count", "cores", "by_torch", "beside"),
+    [(1, 16, 0, 0), (2, 16, 0, 4), (2, 2, 2, 0), (4, 16, 4, 0), (8, 8, 4, 0)],
+)
+def test_who_compares_goes_by_the_number_of_threads_cores_and_bytes(monkeypatch, count, cores, by_torch, beside):
     monkeypatch.setattr(torch, "get_num_threads", lambda: count)
-    mebibyte = 1 << 18
-    copied = Copied(pairs_of(*[64] * 4, *[mebibyte] * 4))
+    monkeypatch.setattr(same_bytes, "cores", lambda: cores)
+    quarter, mebibyte = 1 << 16, 1 << 18
+    copied = Copied(pairs_of(*[64] * 4, *[quarter] * 2, *[mebibyte] * 2))
     assert len(copied._by_torch) == by_torch
     assert (len(copied._beside._at) if copied._beside else 0) == beside
     assert Copied(pairs_of(*[64] * 8))._beside is None

@@ -93,6 +93,7 @@ def processor(request, monkeypatch):
     threads = {"x86, two threads": 2, "x86, eight threads": 8}.get(request.param)
     if threads is not None:
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        monkeypatch.setattr(same_bytes, "cores", lambda: 16)
         monkeypatch.setattr(same_bytes, "_MUCH_BYTES", 1)
         monkeypatch.setattr(same_bytes, "_MUCH_FOR_TWO", 1)
     with forced(Way.own if request.param == "ARM" else Way.library):
