@@ -12,11 +12,14 @@ from mlc_torch.engine.processor import CHANNELS_AT_ONCE, has_vector_code
 from mlc_torch.layers.convolution import TransposedConv2d
 from mlc_torch.layers.padding import SymmetricPad2d
 from mlc_torch.layers.pooling import Pool2d
+from mlc_torch.layers.reduction import Reduction
 
 _POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
 _PADDING = (nn.ConstantPad2d, nn.ReflectionPad2d, SymmetricPad2d)
 """Whole inferences of a convolution and a padded result, x86, one thread, relative to channels last: .72 to .86. (Behind
-upsampling or a reduction they took 1.1 to 1.4 contiguous.)"""
+upsampling they took 1.1 to 1.4 contiguous.)"""
+NARROW = 16
+"""Channels that are few for x86; the rule in ``layouts`` has the measurements."""
 
 
 class Next(Enum):
@@ -25,6 +28,7 @@ class Next(Enum):
 
     POOLED = "it goes into a pooling layer"
     FLAT = "it is made contiguous, by this graph or for the program"
+    REDUCED = "sums, means or the like are made of it, in an inference"
     OTHER = "anything else"
 
 
@@ -47,6 +51,10 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
                 found[step] = Next.FLAT
                 if differentiates:  # otherwise those before it, too
                     following = {Next.OTHER}
+            elif following and following <= {Next.FLAT, Next.REDUCED}:
+                found[step] = Next.REDUCED
+                if not is_narrow(step.module):
+                    following = {Next.OTHER}
             else:
                 following = {Next.OTHER}
         elif isinstance(step.module, nn.GroupNorm) and is_odd(step.module):
@@ -57,6 +65,8 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
             following = {Next.POOLED}
         elif isinstance(step.module, _PADDING) and not differentiates:
             pass  # it lays out what it makes as what it is given
+        elif isinstance(step.module, Reduction) and not differentiates:
+            following = {Next.REDUCED}
         elif len(shapes := {plan.cells[slot].shape for slot in (*step.sources, *step.results)}) > 1:
             same_elements = len({math.prod(shape) for shape in shapes}) == 1  # in other dimensions, then
             following = {Next.FLAT if same_elements else Next.OTHER}
@@ -67,6 +77,11 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
 
 def holds_convolutions(module: nn.Module) -> bool:
     return any(isinstance(part, (nn.modules.conv._ConvNd, TransposedConv2d)) for part in module.modules())
+
+
+def is_narrow(module: nn.Module) -> bool:
+    """Whether a convolution makes so few channels that on x86 they are quicker to convolve and to add up contiguous."""
+    return isinstance(module, nn.Conv2d) and module.out_channels < NARROW
 
 
 def is_odd(norm: nn.GroupNorm) -> bool:

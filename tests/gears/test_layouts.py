@@ -21,6 +21,8 @@ from mlc_torch import (
     MLCPoolingDescriptor,
     MLCPoolingLayer,
     MLCPoolingType,
+    MLCReductionLayer,
+    MLCReductionType,
 )
 from mlc_torch.engine import following, layouts
 from mlc_torch.engine.following import Next
@@ -302,6 +304,55 @@ def test_what_is_padded_in_an_inference_lies_as_its_reader_wants_it(chain):
     assert follows(chain) is Next.FLAT
     assert follows(chain, differentiates=True) is None
     assert follows([*chain, pool]) is not Next.FLAT
+
+
+def mean(graph, x):
+    return graph.node(MLCReductionLayer(reductionType=MLCReductionType.mean, dimensions=[2, 3]), source=x)
+
+
+def narrow(graph, x):
+    channels = x.descriptor.shape[1]
+    weights = tensor(values(8, channels, 3, 3, seed=3), [1, 8 * channels, 3, 3])
+    return graph.node(MLCConvolutionLayer(weights=weights, biases=None, descriptor=conv(channels, 8)), source=x)
+
+
+@pytest.mark.parametrize(
+    ("chain", "want"),
+    [
+        ([mean], Next.REDUCED),
+        ([act, mean], Next.REDUCED),
+        ([narrow, act, mean], Next.REDUCED),
+        ([act, again, mean], None),
+        ([mean, act, flat], Next.REDUCED),
+    ],
+)
+def test_what_is_added_up_in_an_inference(chain, want):
+    """Of several convolutions the last alone, and narrow ones with what is before them."""
+    assert follows(chain) is want
+    assert follows(chain, differentiates=True) is None
+    assert follows(chain, [flat]) is want
+    assert follows(chain, [act, pool]) is Next.POOLED
+
+
+@pytest.mark.parametrize(
+    ("outputs", "channels", "last", "x86"),
+    [
+        (32, 3, False, Layout.CONTIGUOUS),
+        (32, 3, True, Layout.CHANNELS_LAST),
+        (8, 16, False, Layout.CONTIGUOUS),
+        (8, 16, True, Layout.CHANNELS_LAST),
+        (16, 16, False, Layout.CHANNELS_LAST),
+    ],
+)
+def test_a_result_that_is_added_up(monkeypatch, outputs, channels, last, x86):
+    """With vector code it is contiguous in an inference where there are few channels, unless they are last in the image."""
+    module = nn.Conv2d(channels, outputs, 3, padding=1)
+    given = torch.empty(8, channels, 9, 9).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    for vector_code, inferred in ((True, x86), (False, Layout.CHANNELS_LAST)):
+        pretend(monkeypatch, vector_code)
+        assert layouts.layout_of(module, given, Next.REDUCED) is Layout.CHANNELS_LAST
+        with torch.no_grad():
+            assert layouts.layout_of(module, given, Next.REDUCED) is inferred
 
 
 aten, LAST = torch.ops.aten, {"memory_format": torch.channels_last}
