@@ -152,22 +152,33 @@ class Plan:
 
     @cached_property
     def work(self) -> int:
-        """About how many multiplications a forward pass takes; what a module does inside is not seen.
-
-        Whatever a step reads, once for each place of its result: a pixel or a step of a sequence has a place, the channels
-        share one.
-        """
+        """About how many multiplications a forward pass takes, rather too many; what a module does inside is not seen."""
         return sum(self._work_of(step) for step in self.steps)
 
     def _work_of(self, step: Step) -> int:
-        read = sum(t.numel() for t in (*step.module.parameters(), *step.module.buffers()))
-        read += sum(math.prod(self.cells[slot].shape) for slot in step.sources)
+        """Whatever a step reads, once for each place of its result: a pixel or a step of a sequence has a place, its channels
+        share one. Where there are weights, a sample is computed of itself and of them; and what one source alone is made into
+        (an activation, a mean, pooled images) is read once."""
+        weights = sum(t.numel() for t in (*step.module.parameters(), *step.module.buffers()))
+        given = sum(math.prod(self.cells[slot].shape) for slot in step.sources)
+        if not weights and len(step.sources) == 1:
+            return given
         shapes = [self.cells[slot].shape for slot in step.results]
-        return read * max(math.prod(shape) // max((1, *shape[1:2])) for shape in shapes)
+        samples = max(1, *(shape[0] for shape in shapes if shape)) if weights else 1
+        return (weights + given // samples) * max(math.prod(shape) // _channels(shape) for shape in shapes)
 
     @property
     def differentiates(self) -> bool:
         return bool(self.losses or self.injected)
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    """How many an image has, or one step of a sequence, or a sample of features."""
+    return max(1, shape[1] if len(shape) == _IMAGES else shape[-1]) if shape else 1
+
+
+_IMAGES = 4
+"""Dimensions: samples, channels, rows, columns."""
 
 
 def combine(

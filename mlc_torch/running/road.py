@@ -123,14 +123,16 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
     return True
 
 
-_FEW_STEPS, _LITTLE_WORK = 16, 2**24
-"""What a GPU does in less time than the completion thread takes to begin."""
+_FEW_STEPS, _LITTLE_WORK, _LITTLE_RESULT = 16, 2**28, 128 << 10
+"""What a GPU does in less time than the completion thread takes to begin. Larger results are brought to the host by the GPU itself,
+into memory that is pinned for it."""
 
 
 def is_soon_done(session: Session | None) -> bool:
     """Whether a device has hardly anything to do for an inference."""
-    plan = None if session is None else session.plan
-    return plan is not None and not plan.differentiates and len(plan.steps) <= _FEW_STEPS and plan.work <= _LITTLE_WORK
+    if session is None or session.plan.differentiates or session.result.nbytes > _LITTLE_RESULT:
+        return False
+    return len(session.plan.steps) <= _FEW_STEPS and session.plan.work <= _LITTLE_WORK
 
 
 def _drive(graph: Traveller, request: Request, work: Work, options: int, handler: Handler | None) -> Done:
