@@ -124,8 +124,8 @@ def travel(graph: Traveller, request: Request, work: Work) -> bool:
 
 
 _FEW_STEPS, _LITTLE_WORK, _LITTLE_RESULT = 16, 2**28, 128 << 10
-"""What a GPU does in less time than the completion thread takes to begin. Larger results are brought to the host by the GPU itself,
-into memory that is pinned for it."""
+"""What a GPU does in less time than the completion thread takes to begin. Larger results are brought to the host by the GPU
+itself, into memory that is pinned for it."""
 
 
 def is_soon_done(session: Session | None) -> bool:
