@@ -18,10 +18,24 @@ from mlc_torch.refusals import MLCRefusal
 from mlc_torch.whole_files import write_whole
 
 
-class _Made(Keyed):
+class StandIn(type):
+    """A class of ours in place of Foundation's, with the few selectors that scripts for ML Compute use."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(_missing(cls, name), name=name, obj=cls)
+
+
+def _missing(cls: type, name: str) -> str:
+    return f"{cls.__name__} has no {name!r} here: it is a stand-in for Foundation's, by {__package__}"
+
+
+class _Made(Keyed, metaclass=StandIn):
     """``alloc().init()`` and ``new()``: an empty object."""
 
     __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(_missing(type(self), name), name=name, obj=self)
 
     @classmethod
     def alloc(cls) -> Self:
@@ -43,13 +57,23 @@ def _first(memory: Any, length: int) -> memoryview:
     return given.cast("B")[:length] if length else memoryview(b"")
 
 
+class _Empty:
+    """``NSData.data()`` makes an empty one; an array's own ``data`` is its memory."""
+
+    def __get__(self, made: np.ndarray | None, cls: Any) -> Any:
+        return cls.alloc if made is None else np.ndarray.data.__get__(made)
+
+
 class NSData(np.ndarray, _Made):
     """Bytes. A read-only array of ``uint8`` over the same memory, since subclasses of ``memoryview`` cannot be made."""
+
+    data: Any = _Empty()
 
     @classmethod
     def over(cls, memory: Any) -> Self:
         """``memory`` as it lies there."""
-        return np.frombuffer(memory, np.uint8).view(cls) if len(memory) else np.zeros(0, np.uint8).view(cls)
+        made: Any = np.frombuffer(memory, np.uint8) if len(memory) else np.zeros(0, np.uint8)
+        return made.view(cls)
 
     @classmethod
     def alloc(cls) -> Self:
@@ -148,11 +172,17 @@ class NSMutableData(NSData):
 
     @classmethod
     def dataWithLength_(cls, length: int) -> Self:
-        return np.zeros(length, np.uint8).view(cls)
+        made: Any = np.zeros(length, np.uint8)
+        return made.view(cls)
 
     @classmethod
     def _read_only(cls, memory: bytearray) -> Self:
         return cls.over(memory)
+
+    @classmethod
+    def dataWithCapacity_(cls, capacity: int) -> Self:
+        """An empty one. How much will come is for Foundation to know."""
+        return cls.alloc()
 
     def mutableBytes(self) -> memoryview:
         return self.bytes()
@@ -222,8 +252,30 @@ class NSArray(list, _Made):
 class NSMutableArray(NSArray):
     """A list that can be changed in Foundation's words, too."""
 
+    @classmethod
+    def arrayWithCapacity_(cls, capacity: int) -> Self:
+        return cls()
+
+    def initWithCapacity_(self, capacity: int) -> Self:
+        return self
+
     def addObject_(self, item: Any) -> None:
         self.append(item)
+
+    def addObjectsFromArray_(self, items: Any) -> None:
+        self.extend(items)
+
+    def insertObject_atIndex_(self, item: Any, index: int) -> None:
+        self.insert(index if index == len(self) else self._within(index), item)
+
+    def replaceObjectAtIndex_withObject_(self, index: int, item: Any) -> None:
+        self[self._within(index)] = item
+
+    def removeLastObject(self) -> None:
+        del self[self._within(len(self) - 1)]
+
+    def removeAllObjects(self) -> None:
+        self.clear()
 
     def removeObjectAtIndex_(self, index: int) -> None:
         del self[self._within(index)]
@@ -275,6 +327,19 @@ class NSDictionary(dict, _Made):
 
 class NSMutableDictionary(NSDictionary):
     """A dict that can be changed in Foundation's words, too."""
+
+    @classmethod
+    def dictionaryWithCapacity_(cls, capacity: int) -> Self:
+        return cls()
+
+    def initWithCapacity_(self, capacity: int) -> Self:
+        return self
+
+    def addEntriesFromDictionary_(self, items: Any) -> None:
+        self.update(items)
+
+    def removeAllObjects(self) -> None:
+        self.clear()
 
     def setObject_forKey_(self, item: Any, key: Any) -> None:
         self[key] = item

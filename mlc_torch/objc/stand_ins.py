@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mlc_torch.device import offered
 from mlc_torch.objc import encodings, module_names
-from mlc_torch.objc.foundation import NSArray
+from mlc_torch.objc.foundation import NSArray, StandIn
 from mlc_torch.objc.selectors import Function, Selector
 from mlc_torch.objc.views import objc_class, objc_object
 from mlc_torch.shown_by_default import standard_error
@@ -110,7 +110,7 @@ class NSRange(NamedTuple):
     length: int
 
 
-class NSNumber:
+class NSNumber(metaclass=StandIn):
     """Numbers are Python's."""
 
     numberWithBool_ = staticmethod(bool)
@@ -119,10 +119,14 @@ class NSNumber:
     numberWithFloat_ = numberWithDouble_ = staticmethod(float)
 
 
-class NSString:
+class NSString(metaclass=StandIn):
     """Text is Python's."""
 
     stringWithString_ = staticmethod(str)
+
+    @staticmethod
+    def stringWithFormat_(text: str, *values: Any) -> str:
+        return formatted(text, *values)
 
     @staticmethod
     def stringWithUTF8String_(text: str | bytes) -> str | None:
@@ -135,7 +139,7 @@ class NSString:
             return None
 
 
-class NSAutoreleasePool:
+class NSAutoreleasePool(metaclass=StandIn):
     """Python counts the references; a pool has nothing to do."""
 
     @classmethod
@@ -157,11 +161,8 @@ _SIGN = re.compile(r"%(?:%|([-+#0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|q|z|t|j|L)?([@diou
 """A place for a value, or a percent sign. C would also take "% o" for one, which is more often the middle of a sentence."""
 
 
-def NSLog(text: str, *values: Any) -> None:
-    """Prints to standard error, with ``%@`` as Foundation's sign for any object. What fits no value is printed as it is."""
-    there = standard_error()
-    if there is None:
-        return
+def formatted(text: str, *values: Any) -> str:
+    """``%@`` is Foundation's sign for any object. What fits no value stands as it is."""
     left = list(values)
 
     def shown(sign: re.Match[str]) -> str:
@@ -174,7 +175,14 @@ def NSLog(text: str, *values: Any) -> None:
         except (TypeError, ValueError, OverflowError):  # text where a number belongs, infinity where a whole one does
             return str(value)
 
-    there.write(f"{_SIGN.sub(shown, str(text))}\n")
+    return _SIGN.sub(shown, str(text))
+
+
+def NSLog(text: str, *values: Any) -> None:
+    """Prints to standard error."""
+    there = standard_error()
+    if there is not None:
+        there.write(f"{formatted(text, *values)}\n")
 
 
 def foundation_names() -> dict[str, Any]:

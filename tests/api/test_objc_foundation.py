@@ -10,6 +10,7 @@ import mlc_torch.objc as MLCompute
 from mlc_torch.objc import wrap
 from mlc_torch.objc.foundation import NSArray, NSData, NSDictionary, NSError, NSMutableArray, NSMutableData
 from mlc_torch.objc.foundation import NSMutableDictionary as MutableDictionary
+from mlc_torch.objc.stand_ins import foundation_names
 
 
 @pytest.fixture
@@ -167,6 +168,26 @@ def test_arrays_are_made_and_changed():
     assert changed == [5]
 
 
+def test_arrays_change_in_every_way():
+    changed = NSMutableArray.arrayWithCapacity_(8)
+    changed.addObjectsFromArray_([1, 2])
+    changed.insertObject_atIndex_(0, 0)
+    changed.insertObject_atIndex_(3, 3)
+    changed.replaceObjectAtIndex_withObject_(1, "one")
+    assert changed == [0, "one", 2, 3]
+    changed.removeLastObject()
+    assert changed == [0, "one", 2]
+    for mistake in (
+        lambda: changed.insertObject_atIndex_(9, 4),
+        lambda: changed.replaceObjectAtIndex_withObject_(3, 9),
+        NSMutableArray.alloc().initWithCapacity_(1).removeLastObject,
+    ):
+        with pytest.raises(IndexError, match="beyond the bounds of an array"):
+            mistake()
+    changed.removeAllObjects()
+    assert changed == []
+
+
 def test_dictionaries_stay_dicts():
     found = wrap({"a": [1], "b": mlc_torch.MLCDataType.int8})
     assert isinstance(found, dict) and found == {"a": [1], "b": 8} and isinstance(found["a"], NSArray)
@@ -189,6 +210,41 @@ def test_dictionaries_are_made_and_changed():
     changed.removeObjectForKey_("a")
     changed.removeObjectForKey_("never there")
     assert changed == {"b": 2}
+
+
+def test_dictionaries_change_in_every_way():
+    changed = MutableDictionary.dictionaryWithCapacity_(8)
+    changed.addEntriesFromDictionary_({"a": 1, "b": 2})
+    assert changed == {"a": 1, "b": 2}
+    changed.removeAllObjects()
+    assert changed == {} == MutableDictionary.alloc().initWithCapacity_(1)
+
+
+def test_empty_data_is_made_by_its_name_and_arrays_keep_their_memory():
+    for made in (NSData.data(), NSMutableData.data(), NSMutableData.dataWithCapacity_(8)):
+        assert made.length() == 0 and isinstance(made, NSData)
+    assert bytes(NSData.dataWithBytes_length_(b"abc", 3).data) == b"abc"
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (NSArray, "arrayWithContentsOfFile_"),
+        (NSMutableArray(), "sortUsingSelector_"),
+        (NSData.data(), "base64EncodedStringWithOptions_"),
+        (NSDictionary, "dictionaryWithContentsOfFile_"),
+        (foundation_names()["NSNumber"], "alloc"),
+        (foundation_names()["NSString"], "stringWithContentsOfFile_"),
+    ],
+)
+def test_what_a_stand_in_lacks_it_says(owner, name):
+    who = owner.__name__ if isinstance(owner, type) else type(owner).__name__
+    with pytest.raises(AttributeError, match=f"^{who} has no '{name}' here: it is a stand-in for Foundation's"):
+        getattr(owner, name)
+
+
+def test_text_is_formatted_as_in_a_log():
+    assert foundation_names()["NSString"].stringWithFormat_("%d of %@, %.1f%%", 3, [4], 2.25) == "3 of [4], 2.2%"
 
 
 def test_arrays_and_dictionaries_go_into_a_graph():
