@@ -182,7 +182,8 @@ def mlc_strict() -> Iterator[None]:
     """In this test a refusal raises ``MLCRefusal`` where it is made, and is no ``None`` that fails later."""
     import mlc_torch
 
-    with mlc_torch.strict():
+    with pytest.MonkeyPatch.context() as environment, mlc_torch.strict():
+        environment.setenv(_STRICT, "1")  # for threads and subprocesses, as ``--mlc-strict``
         yield
 
 

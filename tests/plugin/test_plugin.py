@@ -292,6 +292,7 @@ def test_the_cpu_that_stands_in_for_a_gpu_is_none(project, monkeypatch):
 
 REFUSED = """
     import os
+    from concurrent.futures import ThreadPoolExecutor
     import pytest
     import mlc_torch
 
@@ -302,18 +303,23 @@ REFUSED = """
         with pytest.raises(mlc_torch.MLCRefusal):
             mlc_torch.MLCTensorDescriptor(shape=[])
 
+    def test_fixture_in_a_thread(mlc_strict):
+        with ThreadPoolExecutor(1) as pool, pytest.raises(mlc_torch.MLCRefusal):
+            pool.submit(mlc_torch.MLCTensorDescriptor, shape=[]).result()
+
     def test_after_the_fixture():
         assert mlc_torch.MLCTensorDescriptor(shape=[]) is None
 """
 
 
 def test_refusals_answer_none_unless_a_test_asks(project):
-    run(project, REFUSED).assert_outcomes(passed=3)
+    run(project, REFUSED).assert_outcomes(passed=4)
+    assert "MLC_TORCH_STRICT" not in os.environ
 
 
 def test_strict_everywhere(project):
     found = run(project, REFUSED, "--mlc-strict")
-    found.assert_outcomes(passed=1, failed=2)
+    found.assert_outcomes(passed=2, failed=2)
     found.stdout.fnmatch_lines(["mlc_torch: strict", "*MLCRefusal: MLCTensorDescriptor(shape:): shape is empty*"])
     assert "MLC_TORCH_STRICT" not in os.environ
 
@@ -321,7 +327,7 @@ def test_strict_everywhere(project):
 def test_strict_by_the_ini_file(project, monkeypatch):
     monkeypatch.setenv("MLC_TORCH_STRICT", "0")
     project.makeini("[pytest]\nmlc_strict = true\naddopts = -p no:cacheprovider -p no:benchmark")
-    run(project, REFUSED).assert_outcomes(passed=1, failed=2)
+    run(project, REFUSED).assert_outcomes(passed=2, failed=2)
     assert os.environ["MLC_TORCH_STRICT"] == "0"
 
 
