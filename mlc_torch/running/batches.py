@@ -170,6 +170,8 @@ class BatchReader:
         if len(counts) > 1:
             said = ", ".join(f"{count} in the {who}" for who, count in found.items())
             raise ValueError(f"the arrays of a batch differ in their number of samples: {said}")
+        if counts == {0}:
+            raise ValueError(f"a batch has no samples: the {next(iter(found))} is an array without rows")
         return counts.pop() if counts else self.full
 
 

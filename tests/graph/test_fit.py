@@ -221,6 +221,7 @@ WRONG = {
     "a row of numbers": (lambda t: t.step([1.0, 2.0], T), "a row of numbers is an array: np.array(numbers, np.float32)"),
     "fewer inputs": (lambda t: t.step(X[:4], T), "4 in the input 'x', 8 in the label 't'"),
     "fewer labels": (lambda t: t.step(X, T[:4]), "8 in the input 'x', 4 in the label 't'"),
+    "no samples": (lambda t: t.fit([(X[8:], T[8:])]), "a batch has no samples: the input 'x' is an array without rows"),
     "classes": (lambda t: t.step(X, T[:, 0]), "for each sample of a batch give a row of that shape"),
     "transposed": (lambda t: t.step(X.T, T), "is an array of shape [6, 8], the tensor's shape is [8, 6]"),
     "an unknown name": (lambda t: t.step({"X": X}, {"t": T}), "inputsData names 'X'; addInputs declared for it: x; closest: x"),
