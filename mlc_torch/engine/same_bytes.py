@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import torch
 
@@ -63,15 +65,38 @@ class OneByOne:
 
     def differ_beside(self, others: OneByOne) -> bool:
         """Whether any of these or of the others differ, which are compared at the same time."""
-        try:
-            asked = _second_thread(os.getpid()).submit(others.differ)
-        except RuntimeError:  # no more threads: a limit of the process, or its end
-            return self.differ() or others.differ()
-        try:
-            found = self.differ()
-        finally:
-            elsewhere = asked.result()
-        return found or elsewhere
+        asked = Asked(others)
+        second = second_thread()
+        if second is not None:
+            second.put(asked)
+        return self.differ() or asked.answer()
+
+
+class Asked:
+    """A comparison for the second thread, unless the one that asks comes to it first.
+
+    The other may be busy, or gone: a finalizer or a signal handler may compare in the middle of a comparison, on either of them,
+    and at its end a process has only one. So nobody waits for what has not begun, nor for long.
+    """
+
+    def __init__(self, pairs: OneByOne) -> None:
+        self._pairs, self._found = pairs, False
+        self._begun, self._done = threading.Lock(), threading.Lock()
+        self._done.acquire()
+
+    def begin(self) -> None:
+        if self._begun.acquire(blocking=False):
+            self._found = self._pairs.differ()
+            self._done.release()
+
+    def answer(self) -> bool:
+        if self._begun.acquire(blocking=False) or not self._done.acquire(timeout=_LONG):
+            return self._pairs.differ()
+        return self._found
+
+
+_LONG = 0.05
+"""Seconds. What is compared takes less than a hundredth of that."""
 
 
 class ByTorch:
@@ -100,7 +125,32 @@ def memory_differs() -> Callable[[int, int, int], int]:
     return compare
 
 
-@functools.cache
-def _second_thread(process: int) -> ThreadPoolExecutor:
-    """One for each process: a fork has none of its parent's threads."""
-    return ThreadPoolExecutor(1, thread_name_prefix=f"mlc_torch compares in {process}")
+Queue = SimpleQueue["Asked | None"]
+_seconds: dict[int, Queue | None] = {}
+"""For each process what its second thread takes from, or nothing where none can be had. A fork has none of its parent's."""
+
+
+def second_thread() -> Queue | None:
+    process = os.getpid()
+    if process not in _seconds:
+        queue: Queue = SimpleQueue()  # whose ``put`` may come in the middle of another
+        thread = threading.Thread(target=_compare, args=(queue,), name="mlc_torch-compares", daemon=True)
+        try:
+            thread.start()
+            _seconds[process] = queue
+            atexit.register(_end, process, queue, thread)
+        except RuntimeError:  # a limit of the process, or its end
+            _seconds[process] = None
+    return _seconds[process]
+
+
+def _compare(queue: Queue) -> None:
+    while (asked := queue.get()) is not None:
+        asked.begin()
+
+
+def _end(process: int, queue: Queue, thread: threading.Thread) -> None:
+    """While Python can still end it in order: it would be cut off in the middle of torch's code, which ends in an abort."""
+    _seconds[process] = None
+    queue.put(None)
+    thread.join(10.0)  # it may be in a finalizer of the program

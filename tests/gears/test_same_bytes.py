@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -106,16 +105,82 @@ def test_two_threads_compare(monkeypatch):
     assert len(seen) == 2
 
 
-def test_where_no_thread_can_be_had_one_compares_all(monkeypatch):
+@pytest.fixture
+def no_thread_yet(monkeypatch):
+    monkeypatch.setattr(same_bytes, "_seconds", {})
+
+
+def test_where_no_thread_can_be_had_one_compares_all(monkeypatch, no_thread_yet):
+    """The limit of a process, played by one that no stack fits into; nothing is left to be done later."""
     pretend(monkeypatch, 2)
     pairs = pairs_of(8, 8)
     copied = Copied(pairs)
-    ended = ThreadPoolExecutor(1)
-    ended.shutdown()
-    monkeypatch.setattr(same_bytes, "_second_thread", lambda process: ended)
-    assert not copied.differ()
+    before = threading.stack_size(1 << 46)
+    try:
+        assert not copied.differ()
+    finally:
+        threading.stack_size(before)
+    assert same_bytes.second_thread() is None
     pairs[1][1][0] += 1
     assert copied.differ()
+
+
+def test_a_comparison_inside_of_one_is_made_by_whoever_asks(monkeypatch):
+    """A finalizer may run on the second thread, which then asks for what only itself would do."""
+    pretend(monkeypatch, 2)
+    copied, inner, answers = Copied(pairs_of(8, 8)), Copied(pairs_of(8, 8)), []
+
+    def asking(compare):
+        def asks(*given):
+            answers.append(inner.differ())
+            return compare(*given)
+
+        return asks
+
+    for one in (copied._here, copied._beside):
+        one._compare = asking(one._compare)
+    done = threading.Thread(target=lambda: answers.append(copied.differ()), daemon=True)
+    done.start()
+    done.join(10)
+    assert not done.is_alive() and answers == [False] * 3
+
+
+def test_a_second_thread_that_does_not_come_to_an_end_is_not_waited_for(monkeypatch):
+    """It may be in a finalizer that waits for the graph of the one that asks."""
+    pretend(monkeypatch, 2)
+    pairs = pairs_of(8, 8)
+    copied, free, me = Copied(pairs), threading.Event(), threading.get_ident()
+    real = copied._beside._compare
+
+    def stuck(*given):
+        if threading.get_ident() != me:
+            free.wait(20)
+        return real(*given)
+
+    copied._beside._compare = stuck
+    for differs in (False, True):
+        assert copied.differ() is differs
+        pairs[1][1][0] += 1
+    free.set()
+
+
+def test_a_signal_in_the_middle_of_asking_may_ask_as_well(monkeypatch):
+    pretend(monkeypatch, 2)
+    copied, inner, answers = Copied(pairs_of(8, 8)), Copied(pairs_of(8, 8)), []
+    real, asked = same_bytes.Asked.__init__, []
+
+    def interrupted(self, pairs):
+        real(self, pairs)
+        if not asked:
+            asked.append(1)
+            signal.raise_signal(signal.SIGUSR1)
+
+    monkeypatch.setattr(same_bytes.Asked, "__init__", interrupted)
+    before = signal.signal(signal.SIGUSR1, lambda *_: answers.append(inner.differ()))
+    try:
+        assert not copied.differ() and answers == [False]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_a_fork_has_a_second_thread_of_its_own(monkeypatch):
