@@ -188,14 +188,23 @@ class InstanceNorm(RunningNorm):
 
 
 class GroupNorm(nn.GroupNorm):
-    """nn.GroupNorm, also for groups of one value."""
+    """nn.GroupNorm, also for groups of one value, and for images with channels last that need no gradient."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if math.prod(x.shape[1:]) == self.num_groups:
             return without_spread(x, self.weight, self.bias)
+        x = safe_for_group_norm(x)
         return affine(
             lambda gamma, beta: F.group_norm(x, self.num_groups, gamma, beta, self.eps), self.weight, self.bias
         )
+
+
+def safe_for_group_norm(x: torch.Tensor) -> torch.Tensor:
+    """Contiguous, where torch's gradient would end the process: over an image with channels last that needs no gradient itself
+    (seen with torch 2.13 on ARM; mask False, True, True). Of a single channel torch goes by strides that mean nothing there."""
+    if x.requires_grad or not torch.is_grad_enabled() or x.stride(1) != 1:
+        return x
+    return x.flatten().view(x.shape)
 
 
 Numbers = torch.Tensor | None

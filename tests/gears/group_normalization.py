@@ -14,7 +14,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mlc_torch import MLCConvolutionLayer, MLCGraph, MLCGroupNormalizationLayer, MLCTrainingGraph
+from mlc_torch import (
+    MLCConvolutionLayer,
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCGroupNormalizationLayer,
+    MLCTrainingGraph,
+)
 from mlc_torch.interop import TorchLayer
 from tests.graph.programs import array, conv, cpu, data, dense, loss, placeholder, sgd, values
 from tests.layers.records import tensor
@@ -78,7 +84,38 @@ def wanted() -> np.ndarray:
     return (gamma - 0.001 * grad).detach().numpy()
 
 
+def over_last(channels: int, groups: int, is_plain: bool) -> tuple[str, float]:
+    """Images whose channels come last, normalized as they are: the gear, and how far gamma is from plain torch's."""
+    gamma, beta = (values(channels, seed=seed) for seed in (2, 3))
+    given, labels = values(2, 6, 4, channels, seed=7), values(2, channels, 6, 4, seed=9)
+    norm = MLCGroupNormalizationLayer(
+        featureChannelCount=channels,
+        groupCount=groups,
+        beta=tensor(beta.copy(), [1, channels, 1, 1]),
+        gamma=tensor(gamma.copy(), [1, channels, 1, 1]),
+        varianceEpsilon=1e-3,
+    )
+    graph, x, t = MLCGraph(), placeholder(*given.shape), placeholder(*labels.shape)
+    graph.node(norm, source=graph.transpose(dimensions=[0, 3, 1, 2], source=x))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.1))
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    assert training.compile(options=[MLCGraphCompilationOptions.debugLayers] if is_plain else [], device=cpu())
+    given_as = {"inputsData": {"x": data(given)}, "lossLabelsData": {"t": data(labels)}}
+    assert training.execute(**given_as, lossLabelWeightsData=None, batchSize=2, options=[])
+    image, wanted_gamma, shift, want = (
+        torch.from_numpy(np.ascontiguousarray(a)).double() for a in (given.transpose(0, 3, 1, 2), gamma, beta, labels)
+    )
+    wanted_gamma.requires_grad_()
+    image.requires_grad_()
+    error = F.mse_loss(F.group_norm(image, groups, wanted_gamma, shift, 1e-3), want)
+    _, grad = torch.autograd.grad(error, (image, wanted_gamma))  # of gamma alone, torch ends here, too
+    off = np.abs(array(norm.gamma).ravel() - (wanted_gamma - 0.1 * grad).detach().numpy()).max()
+    return training._runs.last.gear.name, float(off)
+
+
 if __name__ == "__main__":
+    for (channels, groups), is_plain in itertools.product(((1, 1), (4, 2), (8, 2)), (True, False)):
+        print(*over_last(channels, groups, is_plain), flush=True)  # noqa: T201 - what the test reads
     for make, stopped in itertools.product((layer, torch_s, Own), (True, False)):
         norm = make()
         gear = stepped(norm if make is layer else TorchLayer(norm), stopped)
