@@ -13,6 +13,7 @@ import torch
 from mlc_torch.enums import MLCDataType
 from mlc_torch.layers import MLCLSTMLayer
 from mlc_torch.nodes.node import Node
+from mlc_torch.refusals import refuse
 from mlc_torch.tensor import MLCTensorData, MLCTensorDescriptor, TensorState
 
 NAMES = ("sortedSequenceLengths", "sortedSequenceLength")
@@ -36,7 +37,14 @@ def _with_lengths(node: Node, inputs: Mapping[str, TensorState], known: dict[int
 def _from_descriptor(layer: MLCLSTMLayer, source: TensorState, known: dict[int, TensorState]) -> TensorState | None:
     lengths = source.descriptor._sequenceLengths
     time, batch, _ = layer._layout(source.shape).extent(source.shape)
-    if lengths is None or len(lengths) != batch or min(lengths) == time:
+    if lengths is None:
+        return None
+    if len(lengths) != batch:
+        refuse(
+            f"the tensor {source.label!r} of shape {list(source.shape)} has {len(lengths)} sequence lengths, the layer "
+            f"{layer._label!r} reads {batch} samples of {time} steps from it"
+        )
+    if min(lengths) == time:
         return None
     if id(source) not in known:
         descriptor = MLCTensorDescriptor._create((batch,), MLCDataType.int32)

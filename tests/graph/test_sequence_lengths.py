@@ -14,6 +14,7 @@ from mlc_torch import (
     MLCLSTMLayer,
     MLCTensor,
     MLCTensorData,
+    last_refusal,
 )
 from tests.layers.records import tensor, values
 
@@ -63,3 +64,16 @@ def test_under_the_input_name_of_the_first_sdks(unlimited, name):
 def test_in_the_descriptor_of_the_input(unlimited):
     source = MLCTensor(sequenceLengths=LENGTHS, sortedSequences=True, featureChannelCount=2, batchSize=3)
     _check(_run(source, {}, {}), unlimited)
+
+
+@pytest.mark.parametrize("lengths", [[4, 2], [4, 2, 1, 1]])
+def test_lengths_of_other_samples_than_there_are(lengths):
+    """The tensor can be made (measured); what an LSTM would read from it is not clear."""
+    source = MLCTensor(sequenceLengths=lengths, sortedSequences=True, featureChannelCount=2, batchSize=3)
+    graph = MLCGraph()
+    graph.node(_layer(), source=source)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": source})
+    assert not inference.compile(options=[], device=MLCDevice())
+    assert f"has {len(lengths)} sequence lengths" in str(last_refusal())
+    assert "reads 3 samples of 4 steps" in str(last_refusal())
