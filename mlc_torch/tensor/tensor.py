@@ -230,7 +230,9 @@ class MLCTensor(MLCObject):
         "bindOptimizerData:deviceData:",
     )
     def _bind_optimizer(self, data, deviceData):
-        """Give the optimizer the memory that holds its state for this tensor."""
+        """Give the optimizer the memory that holds its state for this tensor. Where none is given, it keeps what it has."""
+        if not data and not deviceData:
+            return True
         needed = self._cell.descriptor._nbytes
         for i, state in enumerate(data):
             state._must_fit(self._cell.dtype, self._cell.shape, f"optimizer data {i}")

@@ -131,6 +131,24 @@ def test_binding_answers_yes_for_known_and_unknown_tensors_and_no_for_short_data
     assert "needs 48" in str(last_refusal())
 
 
+@pytest.mark.parametrize("how", ["graph", "tensor", "parameter"])
+def test_where_nothing_is_bound_the_optimizer_keeps_what_it_has(how):
+    kind, settings = KINDS[3], Settings()
+    bench, twin = Bench(kind.make(descriptor(settings))).compile(), kind.twin(starts(), settings)
+    for number in range(4):
+        bench.step(number)
+        twin.step(gradients(number))
+        for parameter in bench.params:
+            bound = {
+                "graph": lambda p=parameter: bench.training.bindOptimizerData([], deviceData=None, with_=p),
+                "tensor": lambda p=parameter: p.bindOptimizerData([], deviceData=[]),
+                "parameter": lambda p=parameter: MLCTensorParameter(tensor=p, optimizerData=[]),
+            }[how]()
+            assert bound
+    for got, want in zip(bench.weights(), twin.params, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6)
+
+
 def test_state_of_the_wrong_number_is_refused_and_may_be_put_right():
     bench = Bench(KINDS[3].make(descriptor(Settings())))
     bad = [data(np.zeros((3, 4), np.float32))]
