@@ -28,8 +28,8 @@ EXAMPLE = "for example [(x1, y1), (x2, y2)], or [(x, y)] for one batch"
 _NUMPY_TYPES = {type_: torch.empty(0, dtype=type_).numpy().dtype for type_ in DATA_TYPES}
 
 
-_NO_NUMBERS = "cSUmM"
-"""Kinds of NumPy's types that would become other numbers, or none: complex numbers, text, times."""
+_NO_NUMBERS = "cSUmMV"
+"""Kinds of NumPy's types that would become other numbers, or none: complex numbers, text, times, records."""
 
 
 class Kind:
@@ -90,7 +90,10 @@ def _converted(value: Any, kind: Any) -> np.ndarray:
     why = "" if type(value) is np.ndarray else why_not_plain(value)
     if why:
         raise ValueError(f"an array of a batch {why}")
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"expected an array of numbers, got {describe(value)}, whose rows differ in length") from None
     if array.dtype.hasobject:
         raise TypeError("expected an array of numbers, got one of Python objects")
     if array.dtype.kind in _NO_NUMBERS:

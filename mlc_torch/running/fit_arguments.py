@@ -41,6 +41,8 @@ def check_sources(batches: Any, validation: Any, epochs: int) -> None:
             check_batches(name, given)
         if isinstance(given, Iterator) and (epochs > 1 or name == "validation"):
             raise TypeError(f"{name} is an iterator, which is empty after one epoch; pass a list, or what makes it")
+    if isinstance(validation, (list, tuple)) and not validation:
+        raise ValueError("the validation has no batches")  # in the words for any other, but before an epoch is trained
 
 
 def as_callbacks(given: Any) -> list[Callback]:
