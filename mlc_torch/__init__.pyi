@@ -1985,7 +1985,7 @@ class MLCTensor(_Object):
     def bindAndWriteData(self, data: MLCTensorData | _Buffer, /, *, to: MLCDevice) -> bool: """Copy data to a device, where the tensor stays from then on."""
     def synchronizeData(self) -> bool: """Bring the values back from the device, so that ``data`` shows them."""
     def copyDataFromDeviceMemory(self, *, toBytes: _Buffer, length: _Int, synchronizeWithDevice: bool) -> bool: """Copy the values from the device into a buffer of yours."""
-    def bindOptimizerData(self, data: Sequence[MLCTensorData | _Buffer], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None) -> bool: """Give the optimizer the memory that holds its state for this tensor."""
+    def bindOptimizerData(self, data: Sequence[MLCTensorData | _Buffer], /, *, deviceData: Sequence[MLCTensorOptimizerDeviceData] | None) -> bool: """Give the optimizer the memory that holds its state for this tensor. Where none is given, it keeps what it has."""
     def synchronizeOptimizerData(self) -> bool: """Bring the optimizer's state back from the device into ``optimizerData``."""
     @overload
     def quantized(self, *, to: MLCDataType, scale: _Float, bias: _Int) -> MLCTensor | None: """A new tensor of round(x / scale) + bias in an integer type."""
@@ -2041,7 +2041,7 @@ class MLCTensor(_Object):
     def tensorWithShape_randomInitializerType_dataType_(cls, shape: Sequence[_Int], randomInitializerType: MLCRandomInitializerType | int, dataType: MLCDataType | int, /) -> Self: """By shape; float32 unless told otherwise."""
     def bindAndWriteData_toDevice_(self, data: MLCTensorData | _Buffer, device: MLCDevice, /) -> bool: """Copy data to a device, where the tensor stays from then on."""
     def copyDataFromDeviceMemoryToBytes_length_synchronizeWithDevice_(self, bytes: _Buffer, length: _Int, synchronizeWithDevice: bool, /) -> bool: """Copy the values from the device into a buffer of yours."""
-    def bindOptimizerData_deviceData_(self, data: Sequence[MLCTensorData | _Buffer], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, /) -> bool: """Give the optimizer the memory that holds its state for this tensor."""
+    def bindOptimizerData_deviceData_(self, data: Sequence[MLCTensorData | _Buffer], deviceData: Sequence[MLCTensorOptimizerDeviceData] | None, /) -> bool: """Give the optimizer the memory that holds its state for this tensor. Where none is given, it keeps what it has."""
     def tensorByQuantizingToType_scale_bias_(self, type: MLCDataType | int, scale: _Float, bias: _Int, /) -> MLCTensor | None: """A new tensor of round(x / scale) + bias in an integer type."""
     def tensorByQuantizingToType_scale_bias_axis_(self, type: MLCDataType | int, scale: MLCTensor, bias: MLCTensor, axis: _Int, /) -> MLCTensor | None: """The same with a scale and a bias of its own for each index of one dimension."""
     def tensorByDequantizingToType_scale_bias_(self, type: MLCDataType | int, scale: MLCTensor, bias: MLCTensor, /) -> MLCTensor | None: """A new tensor of (x - zeroPoint) * scale in a float type."""
