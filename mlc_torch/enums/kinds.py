@@ -169,18 +169,34 @@ class _PayloadType(type):
 
 
 class PayloadEnum(metaclass=_PayloadType):
-    """A Swift enumeration whose cases carry values. Objective-C sees the raw value and passes the rest beside it."""
+    """A Swift enumeration of which one case, number 2 in both, carries values.
+
+    Objective-C sees the raw value and passes the rest beside it.
+    """
 
     cases: ClassVar[dict[int, str]]
+    _usual_payload: ClassVar[Any]
+    """What the case that carries values has where none are given."""
     rawValue: int
     payload: Any
     __slots__ = ("payload", "rawValue")
 
     def __init__(self, raw: int, payload: Any = None) -> None:
-        if raw not in self.cases:
-            raise ValueError(f"{raw} is not a valid {type(self).__name__}")
-        object.__setattr__(self, "rawValue", raw)
+        cls = type(self).__name__
+        number = whole_number(f"{cls}: argument 'raw'", raw)
+        if number not in self.cases:
+            raise ValueError(f"{number} is not a valid {cls}")
+        if number == 2:
+            payload = self._usual_payload if payload is None else self._checked(payload)
+        elif payload is not None:
+            raise TypeError(f"{cls}.{self.cases[number]} carries no values, got {describe(payload)}")
+        object.__setattr__(self, "rawValue", number)
         object.__setattr__(self, "payload", payload)
+
+    @staticmethod
+    def _checked(payload: Any) -> Any:
+        """The values of a case, converted; a ``TypeError`` where Swift would not compile them."""
+        raise NotImplementedError
 
     def __init_subclass__(cls) -> None:
         CLASSES.setdefault(cls.__name__, cls)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mlc_torch.enums.kinds import PayloadEnum, labelled, whole_number
 from mlc_torch.spelling import YX
-from mlc_torch.spelling.arguments import describe, to_bool
+from mlc_torch.spelling.arguments import describe, is_list, to_bool
 
 
 class MLCPaddingPolicy(PayloadEnum):
@@ -19,18 +19,25 @@ class MLCPaddingPolicy(PayloadEnum):
     """
 
     cases = {0: "same", 1: "valid", 2: "sized"}
+    _usual_payload = YX(0, 0)
     __slots__ = ()
     same: ClassVar[MLCPaddingPolicy]
     valid: ClassVar[MLCPaddingPolicy]
 
     def __init__(self, raw: int, payload: Sequence[int] | None = None) -> None:
-        super().__init__(raw, YX(*payload) if payload is not None else YX(0, 0) if raw == 2 else None)
+        super().__init__(raw, payload)
+
+    @staticmethod
+    def _checked(payload: Any) -> YX:
+        if not is_list(payload) or len(payload) != 2:
+            raise TypeError(f"MLCPaddingPolicy.sized: expects two sizes (y, x), got {describe(payload)}")
+        sizes = zip(("y", "x"), payload, strict=True)
+        return YX(*(whole_number(f"MLCPaddingPolicy.sized: argument {name!r}", size) for name, size in sizes))
 
     @classmethod
     @labelled("MLCPaddingPolicy.sized(y=1, x=1)", required=("y", "x"))
     def sized(cls, *, y: int, x: int) -> MLCPaddingPolicy:
-        sizes = (whole_number(f"MLCPaddingPolicy.sized: argument {name!r}", n) for name, n in (("y", y), ("x", x)))
-        return cls(2, tuple(sizes))
+        return cls(2, (y, x))
 
     @property
     def sizes(self) -> YX:
@@ -49,13 +56,22 @@ class MLCPoolingType(PayloadEnum):
     """What a pooling layer takes from a window: ``max``, ``average``, ``average(countIncludesPadding=True)`` or ``l2Norm``."""
 
     cases = {1: "max", 2: "average", 3: "l2Norm"}
+    _usual_payload = False
     __slots__ = ()
     max: ClassVar[MLCPoolingType]
     average: ClassVar[MLCPoolingType]
     l2Norm: ClassVar[MLCPoolingType]
 
     def __init__(self, raw: int, payload: bool | None = None) -> None:
-        super().__init__(raw, bool(payload) if raw == 2 else None)
+        super().__init__(raw, payload)
+
+    @staticmethod
+    def _checked(payload: Any) -> bool:
+        try:
+            return to_bool(payload)
+        except TypeError as expected:
+            who = "MLCPoolingType.average: argument 'countIncludesPadding'"
+            raise TypeError(f"{who} expects {expected}, got {describe(payload)}") from None
 
     @property
     def countIncludesPadding(self) -> bool:
@@ -65,11 +81,8 @@ class MLCPoolingType(PayloadEnum):
     def __call__(self, *, countIncludesPadding: bool = False) -> MLCPoolingType:
         if self.rawValue != 2:
             raise TypeError(f"{self!r} carries no values")
-        try:
-            return MLCPoolingType(2, to_bool(countIncludesPadding))
-        except TypeError as expected:
-            who = "MLCPoolingType.average: argument 'countIncludesPadding'"
-            raise TypeError(f"{who} expects {expected}, got {describe(countIncludesPadding)}") from None
+        # Checked here, too, since None written out is no Bool, and only beside a raw value stands for the usual one.
+        return MLCPoolingType(2, self._checked(countIncludesPadding))
 
     def __repr__(self) -> str:
         return "MLCPoolingType.average(countIncludesPadding=True)" if self.payload else super().__repr__()

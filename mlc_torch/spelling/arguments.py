@@ -149,7 +149,7 @@ def _optional(inner: Converter) -> Converter:
     return lambda value: None if value is None else inner(value)
 
 
-def _is_list(value: Any) -> bool:
+def is_list(value: Any) -> bool:
     """Lists, tuples and arrays of one dimension or more."""
     if isinstance(value, (str, bytes, Mapping)) or getattr(value, "_is_no_list", False):
         return False
@@ -180,7 +180,7 @@ def _refused(inner: Converter, entries: Iterable[tuple[Any, Any]]) -> MLCRefusal
 
 def _array(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> list[Any]:
-        if not _is_list(value):
+        if not is_list(value):
             raise TypeError(f"{type_} (a list)")
         try:
             return [inner(item) for item in value]
@@ -213,7 +213,7 @@ def _tuple(fields: tuple[str, ...], type_: str) -> Converter:
     made = _TUPLES[fields]
 
     def convert(value: Any) -> Any:
-        if not _is_list(value) or len(value) != len(fields):
+        if not is_list(value) or len(value) != len(fields):
             raise TypeError(f"{type_} (a pair)")
         try:
             return made(*map(to_int, value))

@@ -132,6 +132,36 @@ def test_pooling_types():
     assert average(countIncludesPadding=np.bool_(True)).countIncludesPadding is True
 
 
+@pytest.mark.parametrize(
+    ("cls", "given", "words"),
+    [
+        (mlc.MLCPaddingPolicy, (2, "ab"), r"two sizes \(y, x\), got 'ab'"),
+        (mlc.MLCPaddingPolicy, (2, (1, 2, 3)), r"two sizes \(y, x\), got \(1, 2, 3\)"),
+        (mlc.MLCPaddingPolicy, (2, {1, 2}), r"two sizes \(y, x\), got \{1, 2\}"),
+        (mlc.MLCPaddingPolicy, (2, (0.5, 1)), r"argument 'y' expects Int \(a whole number\), got 0.5 \(float\)"),
+        (mlc.MLCPaddingPolicy, (2, (1, 2**64)), r"argument 'x' expects Int \(a whole number of 64 bits\)"),
+        (mlc.MLCPaddingPolicy, (0, (1, 2)), r"MLCPaddingPolicy.same carries no values, got \(1, 2\)"),
+        (mlc.MLCPaddingPolicy, ([],), r"argument 'raw' expects Int \(a whole number\), got \[\] \(list\)"),
+        (mlc.MLCPoolingType, (2, "no"), r"'countIncludesPadding' expects Bool \(True or False\), got 'no'"),
+        (mlc.MLCPoolingType, (1, True), r"MLCPoolingType.max carries no values, got True"),
+        (mlc.MLCPoolingType, (np.ones(2),), r"argument 'raw' expects Int \(a whole number\)"),
+    ],
+)
+def test_values_of_a_case_are_checked_when_it_is_made_by_its_number(cls, given, words):
+    with pytest.raises(TypeError, match=words):
+        cls(*given)
+
+
+def test_a_case_made_by_its_number_is_the_one_made_by_its_labels():
+    for sizes in ((1, 2), [1, 2], np.array([1, 2]), (np.uint8(1), 2)):
+        assert mlc.MLCPaddingPolicy(2, sizes) == mlc.MLCPaddingPolicy.sized(y=1, x=2)
+    assert mlc.MLCPaddingPolicy(2).sizes == (0, 0) and mlc.MLCPaddingPolicy(np.int64(1)) == mlc.MLCPaddingPolicy.valid
+    assert mlc.MLCPoolingType(2, 1) == mlc.MLCPoolingType.average(countIncludesPadding=True)
+    assert mlc.MLCPoolingType(2) == mlc.MLCPoolingType.average == mlc.MLCPoolingType.average()
+    with pytest.raises(TypeError, match="got None"):
+        mlc.MLCPoolingType.average(countIncludesPadding=None)
+
+
 def test_numpys_whole_numbers_are_raw_values():
     for number in (np.int64(3), np.uint8(3)):
         assert mlc.MLCDataType(rawValue=number) is mlc.MLCDataType.float16
