@@ -23,7 +23,15 @@ from mlc_torch.layers.base import (
     one_source,
     parameter,
 )
-from mlc_torch.layers.window import reaches, same_padding, symmetric_padding, windows
+from mlc_torch.layers.window import (
+    padded,
+    reaches,
+    refuse_beyond_memory,
+    refuse_wide_numbers,
+    same_padding,
+    symmetric_padding,
+    windows,
+)
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -116,9 +124,12 @@ class MLCConvolutionLayer(MLCLayer):
         if channels != d.inputFeatureChannelCount:
             refuse(f"the source has {channels} channels, the convolution takes {d.inputFeatureChannelCount}")
         if d.isConvolutionTranspose:
-            sizes = zip((height, width), reaches(d), d.strides, d.paddingPolicy.sizes, strict=True)
+            sizes = list(zip((height, width), reaches(d), d.strides, d.paddingPolicy.sizes, strict=True))
             size = tuple(_transposed(n, r, s, p, d) for n, r, s, p in sizes)
+            refuse_wide_numbers(d, "a transposed convolution")
+            refuse_beyond_memory(source._shape, [_uncropped(n, r, s) for n, r, s, _ in sizes], d)
         else:
+            refuse_beyond_memory(source._shape, padded(height, width, d), d)
             size = windows(height, width, d)
         return [described((batch, d.outputFeatureChannelCount, *size), source._dataType)]
 
@@ -151,10 +162,15 @@ def _inputs_per_output(descriptor: MLCConvolutionDescriptor) -> int:
     return descriptor.inputFeatureChannelCount // descriptor.groupCount
 
 
+def _uncropped(size: int, reach: int, stride: int) -> int:
+    """How many pixels all windows of a transposed convolution reach over, before padding is cut off."""
+    return (size - 1) * stride + reach
+
+
 def _transposed(size: int, reach: int, stride: int, pad: int, descriptor: MLCConvolutionDescriptor) -> int:
     if descriptor.paddingPolicy.name == "same":
         return size * stride
-    full = (size - 1) * stride + reach - 2 * pad
+    full = _uncropped(size, reach, stride) - 2 * pad
     if full < 1:
         refuse(f"padding {pad} leaves nothing of the {full + 2 * pad} pixels of the result")
     return full

@@ -10,7 +10,16 @@ from torch.nn import functional as F
 
 from mlc_torch.descriptors import MLCPoolingDescriptor
 from mlc_torch.layers.base import FLOATS, MLCLayer, described, image, of_type, one_source
-from mlc_torch.layers.window import reaches, same_padding, span, symmetric_padding, windows
+from mlc_torch.layers.window import (
+    padded,
+    pads,
+    reaches,
+    refuse_beyond_memory,
+    refuse_wide_numbers,
+    span,
+    symmetric_padding,
+    windows,
+)
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 
@@ -23,12 +32,12 @@ class Pool2d(nn.Module):
         self.window = descriptor
 
     def padded(self, x: torch.Tensor, value: float = 0.0) -> torch.Tensor:
-        pads = _pads(x.shape[2], x.shape[3], self.window)
-        return F.pad(x, pads, value=value) if any(pads) else x
+        sides = pads(x.shape[2], x.shape[3], self.window)
+        return F.pad(x, sides, value=value) if any(sides) else x
 
     def even_padding(self, x: torch.Tensor) -> tuple[int, int] | None:
         """The padding (y, x) that torch's own functions take: as much on both sides, and at most half a kernel."""
-        left, right, top, bottom = _pads(x.shape[2], x.shape[3], self.window)
+        left, right, top, bottom = pads(x.shape[2], x.shape[3], self.window)
         high, wide = self.window.kernelSizes
         return (top, left) if left == right <= wide // 2 and top == bottom <= high // 2 else None
 
@@ -100,6 +109,8 @@ class MLCPoolingLayer(MLCLayer):
     def _infer(self, sources):
         source, d = of_type(one_source(sources), FLOATS), self._descriptor
         batch, channels, height, width = image(source, "pooling")
+        refuse_wide_numbers(d, "pooling")
+        refuse_beyond_memory(source._shape, padded(height, width, d), d)
         size = windows(height, width, d)
         if d.poolingType.name != "l2Norm" and not d.countIncludesPadding:
             _refuse_empty_windows(height, width, size, d)
@@ -121,17 +132,9 @@ class MLCPoolingLayer(MLCLayer):
         return AveragePool2d(d)
 
 
-def _pads(height: int, width: int, descriptor: MLCPoolingDescriptor) -> list[int]:
-    """Padding in the order torch's ``pad`` takes: left, right, top, bottom."""
-    if descriptor.paddingPolicy.name == "same":
-        return same_padding(height, width, descriptor)
-    y, x = descriptor.paddingPolicy.sizes
-    return [x, x, y, y]
-
-
 def _refuse_empty_windows(height: int, width: int, counts: tuple[int, int], descriptor: MLCPoolingDescriptor) -> None:
     """A window over nothing but padding has no largest element, and no average of its real ones."""
-    left, _, top, _ = _pads(height, width, descriptor)
+    left, _, top, _ = pads(height, width, descriptor)
     sizes = zip(
         ("height", "width"),
         (height, width),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from mlc_torch.descriptors.window import WindowDescriptor
 from mlc_torch.refusals import refuse
 
 Pads = tuple[int, int]
+
+_SIDES = ("height", "width")
+_LARGEST_INT = 2**31 - 1
 
 
 def span(kernel: int, dilation: int) -> int:
@@ -37,6 +43,39 @@ def windows(height: int, width: int, descriptor: WindowDescriptor) -> tuple[int,
     return high, wide
 
 
+def refuse_wide_numbers(descriptor: WindowDescriptor, what: str) -> None:
+    """For functions of torch whose kernels count pixels in C's ``int``; beyond it they raise, or wrap around."""
+    named = (("kernel", descriptor.kernelSizes), ("stride", descriptor.strides), ("dilation", descriptor.dilationRates))
+    for name, numbers in named:
+        for side, number in zip(_SIDES, numbers, strict=True):
+            if number > _LARGEST_INT:
+                refuse(f"{name} {number} of the {side} is too large: {what} counts pixels up to {_LARGEST_INT}")
+
+
+def refuse_beyond_memory(shape: Sequence[int], pixels: Sequence[int], descriptor: WindowDescriptor) -> None:
+    """Refuse a window that needs an image of ``pixels`` (height, width) between the source and the result.
+
+    ``shape`` is the source's. torch counts bytes in 64 bits, and where they overflow it raises in words of its own, some of
+    them a ``TypeError``.
+    """
+    whole = (*shape[:2], *pixels)
+    if math.prod(whole) * 4 < 2**63:  # of a float32, the widest type that windows slide over
+        return
+    side = 0 if pixels[0] / shape[2] >= pixels[1] / shape[3] else 1
+    kernel, dilation = descriptor.kernelSizes[side], descriptor.dilationRates[side]
+    padding = "" if descriptor.paddingPolicy.name == "same" else f" and padding {descriptor.paddingPolicy.sizes[side]}"
+    refuse(
+        f"kernel {kernel}, dilation {dilation}{padding} are too large for a {_SIDES[side]} of {shape[2 + side]} pixels: "
+        f"the window needs an image of shape {list(whole)}, which has more elements than memory has addresses"
+    )
+
+
+def padded(height: int, width: int, descriptor: WindowDescriptor) -> tuple[int, int]:
+    """The height and width of an image with its padding."""
+    left, right, top, bottom = pads(height, width, descriptor)
+    return top + height + bottom, left + width + right
+
+
 def reaches(descriptor: WindowDescriptor) -> tuple[int, int]:
     (height, width), (y, x) = descriptor.kernelSizes, descriptor.dilationRates
     return span(height, y), span(width, x)
@@ -57,3 +96,11 @@ def same_padding(height: int, width: int, descriptor: WindowDescriptor) -> list[
     """SAME padding for one image size, in the order torch's ``pad`` takes: left, right, top, bottom."""
     (reach_y, reach_x), (stride_y, stride_x) = reaches(descriptor), descriptor.strides
     return [*same_pads(width, reach_x, stride_x), *same_pads(height, reach_y, stride_y)]
+
+
+def pads(height: int, width: int, descriptor: WindowDescriptor) -> list[int]:
+    """Padding for one image size by any policy, in the same order."""
+    if descriptor.paddingPolicy.name == "same":
+        return same_padding(height, width, descriptor)
+    y, x = descriptor.paddingPolicy.sizes
+    return [x, x, y, y]

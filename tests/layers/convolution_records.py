@@ -206,4 +206,16 @@ REFUSALS = [
         "does not fit",
         [((1, 2, 2, 2), "float32")],
     ),
+    Refusal(
+        "padding beyond memory",
+        lambda: _layer(_plain(dilationRates=(1, 2**62), paddingPolicy=Padding.same)),
+        f"dilation {2**62} are too large for a width of 5 pixels: the window needs an image of shape [1, 2, 7, {2**63 + 5}]",
+        [((1, 2, 5, 5), "float32")],
+    ),
+    Refusal(
+        "transposed, beyond 32 bits",
+        lambda: _layer(_plain(type=Kind.transposed, dilationRates=(2**31, 1), paddingPolicy=Padding.same)),
+        f"dilation {2**31} of the height is too large: a transposed convolution counts pixels up to {2**31 - 1}",
+        [((1, 2, 5, 5), "float32")],
+    ),
 ]

@@ -123,3 +123,35 @@ def test_properties():
     layer = MLCPoolingLayer(descriptor=descriptor_)
     assert layer.label == "Pooling" and layer.descriptor == descriptor_
     assert "kernel_size=(2, 2)" in repr(layer.module)
+
+
+HUGE = 2**63 - 1
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Kind.average(countIncludesPadding=True)])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "dilation", "padding", "words"),
+    [
+        ((HUGE, 7), (1, 1), (1, 2**62), Padding.same, f"kernel {HUGE} of the height is too large"),
+        ((2**62, 7), (4, 1), (1, 1), Padding.same, f"kernel {2**62} of the height is too large"),
+        ((1, 2), (1, HUGE), (1, 1), Padding.same, f"stride {HUGE} of the width is too large"),
+        ((3, 3), (1, 1), (2**31, 1), Padding.same, f"dilation {2**31} of the height is too large"),
+        (
+            (2**31 - 1, 1),
+            (1, 1),
+            (2**31 - 1, 1),
+            Padding.same,
+            rf"are too large for a height of 5 pixels: .* \[1, 3, {5 + (2**31 - 2) * (2**31 - 1)}, 1\]",
+        ),
+        ((2, 2), (2**30, 1), (1, 1), Padding.sized(y=HUGE, x=0), f"padding {HUGE} are too large for a height"),
+    ],
+)
+def test_a_window_beyond_what_torch_counts_is_refused_by_the_node(kind, kernel, strides, dilation, padding, words):
+    with pytest.raises(MLCRefusal, match=words):
+        layer_of(kind, kernel, strides, dilation, padding)._infer([descriptor((1, 3, 5, 1))])
+
+
+def test_the_largest_stride_that_torch_counts_serves():
+    x = values(1, 2, 3, 3)
+    got = layer_of(Kind.max, (2, 2), (2**31 - 1, 2**31 - 1)).module(torch.from_numpy(x))
+    np.testing.assert_array_equal(got, x[:, :, :2, :2].max((2, 3), keepdims=True))
