@@ -15,6 +15,8 @@ from mlc_torch.spelling.arguments import describe, to_int
 from mlc_torch.spelling.closest import hint, hint_or_all, near_miss
 
 _MISSING: Any = object()
+_OPTION_BITS = 2**64 - 1
+"""All options that there could be: in Objective-C a set of them is an ``NSUInteger``."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -31,6 +33,8 @@ class _EnumType(enum.EnumType):
             return super().__call__(raw) if options else cls._value2member_map_.get(raw)
         if options and (value is _MISSING or isinstance(value, (list, tuple, set, frozenset))):
             return cls._coerce([] if value is _MISSING else value)
+        if options and isinstance(value, Integral) and abs(int(value)) > _OPTION_BITS:
+            raise TypeError(f"{cls.__name__} expects {_options_of(cls)}, got {describe(value)}")
         if value is _MISSING:
             raise TypeError(f"{cls.__name__}() does not exist. There is:\n  {cls.__name__}(rawValue=)")
         return super().__call__(value, *args, **kw)
@@ -93,6 +97,10 @@ def _case_of(cls: Any, value: Any, cases: Mapping[int, str]) -> Any:
     if value not in cases:
         refuse(f"{value} is no {cls.__name__}; there is {', '.join(f'{n} ({v})' for v, n in cases.items())}")
     return cls(int(value))
+
+
+def _options_of(cls: Any) -> str:
+    return f"{cls.__name__} (an option, or a list of options, as a raw value of up to 64 bits)"
 
 
 class _Fixed:
@@ -251,13 +259,22 @@ class MLCOptionSet(_Fixed, enum.IntFlag, metaclass=_EnumType, boundary=enum.KEEP
         if isinstance(value, (list, tuple, set, frozenset)):
             combined = 0
             for option in value:
-                combined |= (option if type(option) is cls else cls._coerce(option))._value_
+                combined |= (option if type(option) is cls else cls._option(option))._value_
             found: Any = cls._value2member_map_.get(combined)  # a call of the class costs ten times as much
             return found if found is not None else cls(combined)
+        return cls._option(value)
+
+    @classmethod
+    def _option(cls, value: Any) -> MLCOptionSet:
+        """What is no list: a list holds options alone, and no lists."""
+        if isinstance(value, cls):
+            return value
         if isinstance(value, str):
             raise _expected(cls, list(cls.__members__), value)
         if isinstance(value, (bool, enum.Enum)) or not isinstance(value, Integral) or value < 0:
             raise TypeError(f"{cls.__name__} (an option, or a list of options)")
+        if int(value) > _OPTION_BITS:
+            raise TypeError(_options_of(cls))
         return cls(int(value))
 
     def __repr__(self) -> str:

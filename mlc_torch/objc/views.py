@@ -248,7 +248,11 @@ def wrap(value: Any) -> Any:
     return value
 
 
-def unwrap(value: Any) -> Any:
+_DEEPEST = 32
+"""How deep lists of arguments may be nested; no selector takes more than two levels."""
+
+
+def unwrap(value: Any, _depth: int = 0) -> Any:
     """What the library works with: the object inside a view, also in lists, tuples and dictionaries.
 
     A function becomes one that is called with views, since a completion handler of the script expects them.
@@ -261,13 +265,15 @@ def unwrap(value: Any) -> Any:
         return value._class
     if isinstance(value, NSError):
         return value.refusal
+    if _depth > _DEEPEST:
+        raise TypeError(f"an argument holds itself, or lists that are nested more than {_DEEPEST} deep")
     if isinstance(value, list):
-        return [unwrap(item) for item in value]
+        return [unwrap(item, _depth + 1) for item in value]
     if isinstance(value, tuple):
-        items = (unwrap(item) for item in value)
+        items = (unwrap(item, _depth + 1) for item in value)
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, dict):
-        return {key: unwrap(item) for key, item in value.items()}
+        return {key: unwrap(item, _depth + 1) for key, item in value.items()}
     if callable(value) and not isinstance(value, (type, MLCObject, nn.Module)):
         return _called_with_views(value)
     return value

@@ -181,6 +181,36 @@ def test_a_set_of_options_is_made_from_a_list_or_from_nothing():
         mlc.MLCDataType()
 
 
+def _holding_itself():
+    options = []
+    options.append(options)
+    return options
+
+
+@pytest.mark.parametrize("cls", OPTIONS.values())
+@pytest.mark.parametrize(
+    "given", [_holding_itself(), [[]], [[2]], ([2], 4), [()], [frozenset()], 2**64, 10**400, [2**64]]
+)
+def test_a_set_of_options_is_a_flat_list_of_64_bits(cls, given):
+    for make in (cls, converter(cls.__name__)):
+        with pytest.raises(TypeError, match=rf"{cls.__name__} \(an option, or a list of options"):
+            make(given)
+
+
+def test_options_of_a_call_are_flat():
+    graph = mlc.MLCInferenceGraph(graphObjects=[])
+    with pytest.raises(
+        TypeError, match=r"'options' expects MLCGraphCompilationOptions \(an option, or a list of options\)"
+    ):
+        graph.compile(options=_holding_itself(), device=mlc.MLCDevice.cpu())
+
+
+@pytest.mark.parametrize("cls", OPTIONS.values())
+def test_the_largest_set_of_options(cls):
+    """NSUInteger's largest, of which only the bits that have names mean something."""
+    assert cls(2**64 - 1).rawValue == converter(cls.__name__)([2**64 - 1]).rawValue == 2**64 - 1
+
+
 @pytest.mark.parametrize("combine", [op.or_, op.and_, op.xor, op.ior, op.iand, op.ixor, op.contains])
 def test_options_of_two_sets_are_not_combined(combine):
     """Swift would not compile it; their bits mean different things."""
