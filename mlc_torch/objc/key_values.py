@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mlc_torch.spelling.arguments import describe
+
 _OPERATORS: dict[str, Callable[[list[Any]], Any]] = {
     "@count": len,
     "@sum": sum,
@@ -32,6 +34,11 @@ class Keyed:
         set_value_for_path(self, value, path)
 
 
+def _check_key(owner: Any, key: Any, what: str = "key") -> None:
+    if not isinstance(key, str):
+        raise TypeError(f"{type(owner).__name__}: a {what} is a string, got {describe(key)}")
+
+
 def value_for_key(owner: Any, key: str) -> Any:
     """What ``owner`` says to a key. Nil has an answer to everything: nil."""
     if owner is None:
@@ -43,6 +50,7 @@ def value_for_key(owner: Any, key: str) -> Any:
 
 def own_value(owner: Any, key: str) -> Any:
     """What ``getKey``, ``key`` or ``isKey`` answers, in this order."""
+    _check_key(owner, key)
     titled = key[:1].upper() + key[1:]
     for name in (f"get{titled}", key, f"is{titled}"):
         found = getattr(owner, name, None) if not name.startswith("_") else None
@@ -52,6 +60,7 @@ def own_value(owner: Any, key: str) -> Any:
 
 
 def value_for_path(owner: Any, path: str) -> Any:
+    _check_key(owner, path, "key path")
     key, _, rest = path.partition(".")
     if key in _OPERATORS:
         return _OPERATORS[key](value_for_path(owner, rest) if rest else owner)
@@ -63,6 +72,7 @@ def value_for_path(owner: Any, path: str) -> Any:
 
 def set_value(owner: Any, value: Any, key: str) -> None:
     """Calls ``setKey_``."""
+    _check_key(owner, key)
     found = getattr(owner, f"set{key[:1].upper()}{key[1:]}_", None)
     if found is None:
         raise KeyError(f"{type(owner).__name__} has no value to be set for the key {key!r}")
@@ -70,5 +80,6 @@ def set_value(owner: Any, value: Any, key: str) -> None:
 
 
 def set_value_for_path(owner: Any, value: Any, path: str) -> None:
+    _check_key(owner, path, "key path")
     first, _, key = path.rpartition(".")
     (value_for_path(owner, first) if first else owner).setValue_forKey_(value, key)

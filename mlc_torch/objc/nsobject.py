@@ -14,6 +14,7 @@ from mlc_torch.objc.members import class_members
 from mlc_torch.objc.selectors import Member, Selector
 from mlc_torch.objc.views import Allocated, objc_class, objc_object, put_inside
 from mlc_torch.spelling import MLCObject, static_prop
+from mlc_torch.spelling.own import wrong_type
 from mlc_torch.spelling.signature import parse_selector, selector_name
 
 
@@ -136,19 +137,26 @@ def _superclass(receiver):
     return above if isinstance(above, objc_class) else None
 
 
+def _is_class(receiver: Any, selector: str, given: Any) -> bool:
+    """Whether a class was given: nobody is of the kind nil, and what is neither is a mistake."""
+    if given is not None and not isinstance(given, type):
+        raise wrong_type(f"{_class_of(receiver).__name__}.{selector}", "class", "a class", given)
+    return given is not None
+
+
 @_selector("- isKindOfClass: AnyClass -> Bool")
 def _is_kind(view, cls):
-    return isinstance(view, cls)
+    return _is_class(view, "isKindOfClass_", cls) and isinstance(view, cls)
 
 
 @_selector("- isMemberOfClass: AnyClass -> Bool")
 def _is_member(view, cls):
-    return type(view) is cls
+    return _is_class(view, "isMemberOfClass_", cls) and type(view) is cls
 
 
 @_selector("+ isSubclassOfClass: AnyClass -> Bool")
 def _is_subclass(cls, other):
-    return issubclass(cls, other)
+    return _is_class(cls, "isSubclassOfClass_", other) and issubclass(cls, other)
 
 
 @_selector("- self -> Self")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import pickle
 import re
 
@@ -343,3 +344,21 @@ def test_classes_that_a_program_derived_in_swifts_spelling():
 
     made = wrap(Named(shape=[2]))
     assert made.className() == "Named" and isinstance(made, MLCompute.MLCTensor) and made.descriptor().shape() == [2]
+
+
+def test_an_argument_that_holds_itself_is_told():
+    held, named = [], {}
+    held.append(held)
+    named["itself"] = (named,)
+    for given in (held, named):
+        with pytest.raises(TypeError, match="holds itself, or lists that are nested more than 32 deep"):
+            MLCompute.MLCTensor.tensorWithShape_(given)
+
+
+def test_nobody_is_of_the_class_nil_and_what_is_no_class_is_told():
+    tensor = MLCompute.MLCTensor.tensorWithShape_([1, 2])
+    asked = (tensor.isKindOfClass_, tensor.isMemberOfClass_, MLCompute.MLCTensor.isSubclassOfClass_)
+    assert [ask(None) for ask in asked] == [False, False, False]
+    for ask, given in itertools.product(asked, ("MLCTensor", 3, tensor, (MLCompute.MLCTensor,))):
+        with pytest.raises(TypeError, match=r"MLCTensor\.is\w+OfClass_: argument 'class' expects a class, got "):
+            ask(given)

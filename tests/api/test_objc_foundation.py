@@ -321,3 +321,19 @@ def test_keys_that_are_not_there(tensor):
         NSArray([3]).valueForKeyPath_("@most")
     with pytest.raises(KeyError):
         tensor.valueForKey_("_target")
+
+
+@pytest.mark.parametrize("key", [None, 3, b"label", ["label"]])
+def test_a_key_is_a_string(key):
+    tensor = MLCompute.MLCTensor.tensorWithShape_([1, 2])
+    array = NSArray([tensor])
+    for owner in (tensor, array):
+        with pytest.raises(TypeError, match=r"MLCTensor: a key is a string, got .* \((NoneType|int|bytes|list)\)"):
+            owner.valueForKey_(key)
+        with pytest.raises(TypeError, match="a key path is a string, got"):
+            owner.valueForKeyPath_(key)
+        with pytest.raises(TypeError, match="a key is a string, got"):
+            owner.setValue_forKey_("a", key)
+        with pytest.raises(TypeError, match="a key path is a string, got"):
+            owner.setValue_forKeyPath_("a", key)
+    assert tensor.valueForKeyPath_("descriptor.shape") == [1, 2]
