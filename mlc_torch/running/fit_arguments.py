@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -30,7 +30,11 @@ def check_numbers(epochs: Any, patience: Any, accumulate: Any, min_delta: Any) -
             raise ValueError(f"{name} must be at least 1, got {number}")
     if isinstance(min_delta, bool) or not isinstance(min_delta, Real):
         raise TypeError(f"min_delta must be a number, got {describe(min_delta)}")
-    if not math.isfinite(min_delta):
+    try:
+        finite = math.isfinite(min_delta)
+    except OverflowError:  # a whole number or a fraction that no float is as large as
+        raise TypeError(f"min_delta must be a number that a float holds, got {describe(min_delta)}") from None
+    if not finite:
         raise ValueError(f"min_delta must be finite, got {min_delta}")
 
 
@@ -46,7 +50,9 @@ def check_sources(batches: Any, validation: Any, epochs: int) -> None:
 
 
 def as_callbacks(given: Any) -> list[Callback]:
-    called = [given] if callable(given) else list(given) if isinstance(given, Iterable) else None
+    single = isinstance(given, (str, bytes, Mapping)) or getattr(given, "ndim", 1) == 0
+    several = isinstance(given, Iterable) and not single
+    called = [given] if callable(given) else list(given) if several else None
     if called is None or not all(map(callable, called)):
         raise TypeError(
             f"callbacks must be a function that is called with the Epoch, or a list of such, got {describe(given)}"

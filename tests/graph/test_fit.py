@@ -203,6 +203,16 @@ WRONG = {
     "no epochs": (lambda t: t.fit([(X, T)], epochs=None), "epochs must be a whole number, got None (NoneType)"),
     "min_delta text": (lambda t: t.fit([(X, T)], min_delta="a"), "min_delta must be a number, got 'a' (str)"),
     "no min_delta": (lambda t: t.fit([(X, T)], min_delta=None, patience=1), "min_delta must be a number, got None"),
+    "min_delta beyond floats": (
+        lambda t: t.fit([(X, T)], min_delta=10**400),
+        "min_delta must be a number that a float holds, got 1000",
+    ),
+    "callbacks of no dimension": (
+        lambda t: t.fit([(X, T)], callbacks=np.array(1.0)),
+        "callbacks must be a function that is called with the Epoch",
+    ),
+    "callbacks as text": (lambda t: t.fit([(X, T)], callbacks=""), "or a list of such, got '' (str)"),
+    "callbacks by name": (lambda t: t.fit([(X, T)], callbacks={}), "or a list of such, got {} (dict)"),
     "min_delta NaN": (lambda t: t.fit([(X, T)], min_delta=float("nan")), "min_delta must be finite, got nan"),
     "progress": (lambda t: t.fit([(X, T)], progress="yes"), "fit: argument 'progress' expects a bool, got 'yes' (str)"),
     "tensorboard": (lambda t: t.fit([(X, T)], tensorboard=5), "fit: argument 'tensorboard' expects a path"),
