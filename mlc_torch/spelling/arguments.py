@@ -7,6 +7,7 @@ looked up by name when they are first needed, so that this room knows none.
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 import operator
@@ -30,10 +31,15 @@ _TUPLES: dict[tuple[str, ...], Any] = {("height", "width"): HeightWidth, ("y", "
 _INT_MIN, _INT_MAX, _UINT_MAX = -(2**63), 2**63 - 1, 2**64 - 1
 
 
+def _is_case(value: Any) -> bool:
+    """Whether it is a case of an enumeration of the framework, which in Python is a number and in Swift is none."""
+    return isinstance(value, enum.Enum) and CLASSES.get(type(value).__name__) is type(value)
+
+
 def to_int(value: Any) -> int:
     if type(value) is int:
         number = value
-    elif isinstance(value, bool) or not isinstance(value, Integral):
+    elif isinstance(value, bool) or not isinstance(value, Integral) or _is_case(value):
         raise TypeError("Int (a whole number)")
     else:
         number = operator.index(value)
@@ -47,7 +53,7 @@ _TOO_LARGE = 2.0**128 - 2.0**103
 
 
 def to_float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real) or _is_case(value)):
         raise TypeError("Float (a number)")
     try:
         number = float(value)
@@ -67,7 +73,7 @@ def to_bool(value: Any) -> bool:
     if value is True or value is False:
         return value
     # Objective-C's BOOL is 0 or 1.
-    if _is_bool(value) or (isinstance(value, Integral) and value in (0, 1)):
+    if _is_bool(value) or (isinstance(value, Integral) and value in (0, 1) and not _is_case(value)):
         return bool(value)
     raise TypeError("Bool (True or False)")
 
@@ -81,12 +87,12 @@ def to_string(value: Any) -> str:
 def to_number(value: Any) -> int | float | bool:
     if _is_bool(value):
         return bool(value)
-    if isinstance(value, Integral):
+    if isinstance(value, Integral) and not _is_case(value):
         number = operator.index(value)
         if not _INT_MIN <= number <= _UINT_MAX:
             raise TypeError("NSNumber (a whole number of 64 bits, with or without a sign)")
         return number
-    if isinstance(value, Real):
+    if isinstance(value, Real) and not _is_case(value):
         return to_float(value)
     raise TypeError("NSNumber (a number or a bool)")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import enum
 import operator as op
 import pickle
+import re
 
 import numpy as np
 import pytest
 
 import mlc_torch as mlc
+import mlc_torch.objc as MLCompute
 from mlc_torch.coverage.api import api
 from mlc_torch.enums.functions import FUNCTIONS
 from mlc_torch.spelling.arguments import converter
@@ -254,3 +257,35 @@ def test_reprs_can_be_read():
     options = mlc.MLCExecutionOptions.synchronous | mlc.MLCExecutionOptions.profiling
     assert repr(options) == "MLCExecutionOptions([synchronous, profiling])"
     assert repr(mlc.MLCExecutionOptions(0)) == "MLCExecutionOptions([])"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda case: mlc.MLCDropoutLayer(rate=0.5, seed=case), "'seed' expects Int (a whole number), got MLCLossType"),
+        (lambda case: mlc.MLCDropoutLayer(rate=case, seed=1), "'rate' expects Float (a number), got MLCLossType"),
+        (lambda case: mlc.MLCTensor(shape=[case, 2]), "entry 0 must be Int (a whole number), it is MLCLossType"),
+        (lambda case: mlc.MLCPaddingPolicy.sized(y=case, x=1), "'y' expects Int (a whole number), got MLCLossType"),
+        (
+            lambda case: mlc.MLCPoolingType.average(countIncludesPadding=case),
+            "expects Bool (True or False), got MLCLossType",
+        ),
+    ],
+)
+@pytest.mark.parametrize("case", [mlc.MLCLossType.meanAbsoluteError, mlc.MLCLossType.hinge])
+def test_a_case_is_no_number(make, words, case):
+    """Swift would not compile it. Where numbers are constants, as in Python's own enumerations, they are numbers."""
+    with pytest.raises(TypeError, match=re.escape(words)):
+        make(case)
+    size = enum.IntEnum("Size", {"WIDE": 5})
+    assert mlc.MLCTensor(shape=[size.WIDE, 2]).descriptor.shape == [5, 2]
+
+
+@pytest.mark.parametrize("type_", ["Int", "Float", "Bool", "NSNumber"])
+def test_no_option_is_a_number_either(type_):
+    with pytest.raises(TypeError, match=type_):
+        converter(type_)(mlc.MLCExecutionOptions(1))
+
+
+def test_a_script_in_objective_c_has_numbers_for_cases():
+    assert MLCompute.MLCDropoutLayer.layerWithRate_seed_(0.5, MLCompute.MLCLossTypeHinge).seed() == 5
