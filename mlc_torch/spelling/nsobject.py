@@ -18,7 +18,10 @@ class NSObject:
 
     def isEqual(self, object: object, /) -> bool:
         """Whether both are the same; descriptors are the same when their values are."""
-        return self == object
+        same = self.__eq__(object)  # not ==, which lets an array answer, element by element
+        if same is NotImplemented and hasattr(type(object), "_as_argument"):
+            same = object == self  # in PyObjC's spelling, which knows what it shows
+        return same is not NotImplemented and bool(same)
 
     @property
     def hash(self) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 
 import mlc_torch
 import mlc_torch.objc as MLCompute
@@ -55,6 +57,23 @@ def test_descriptors_are_equal_by_their_values():
 def test_tensors_are_equal_only_to_themselves():
     one, other = MLCTensor(shape=[2]), MLCTensor(shape=[2])
     assert one.isEqual(one) and not one.isEqual(other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [np.ones((2, 2)), np.zeros(2, [("a", int)]), np.float32(1), torch.ones(2), "text"],
+    ids=lambda o: type(o).__name__,
+)
+def test_nothing_is_equal_to_an_array(other):
+    tensor = MLCTensor(shape=[2])
+    assert tensor.isEqual(other) is False and tensor.descriptor.isEqual(other) is False
+    assert MLCompute.wrap(tensor).isEqual_(other) is False
+
+
+def test_an_object_is_equal_to_itself_in_the_other_spelling():
+    tensor = MLCTensor(shape=[2])
+    assert tensor.isEqual(MLCompute.wrap(tensor)) is True
+    assert tensor.isEqual(MLCompute.wrap(MLCTensor(shape=[2]))) is False
 
 
 # nil, as it was measured on inference graphs
