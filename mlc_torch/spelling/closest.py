@@ -9,8 +9,14 @@ _NEAR = 0.75
 """From which likeness on (1: the same letters) a name counts as a near miss: ``lable`` and ``label`` have 0.8."""
 
 
+_WORTH_COMPARING = 0.5
+"""Names whose lengths alone keep them from this likeness are nobody's typing mistake: to compare long ones takes seconds."""
+
+
 def likeness(one: str, other: str) -> float:
-    """From 0 to 1; capitals do not count."""
+    """From 0 to 1; capitals do not count. 0 where one name is more than three times as long as the other."""
+    if 2 * min(len(one), len(other)) < _WORTH_COMPARING * (len(one) + len(other)):
+        return 0.0
     return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import pickle
+import time
 import warnings
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 import mlc_torch as mlc
 import mlc_torch.objc as objc
 from mlc_torch import MLCActivationLayer, MLCDataType, MLCExecutionOptions, MLCTensor
+from mlc_torch.spelling.closest import likeness
 from tests.graph.programs import sgd
 
 MISSPELT = [
@@ -208,3 +211,32 @@ def test_an_error_names_every_label_that_was_written_also_those_with_none():
 def test_members_say_where_they_come_from(name):
     member = getattr(mlc.MLCInferenceGraph, name)
     assert member.__module__.startswith("mlc_torch.") and member.__name__ == name
+
+
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: MLCTensor(**{LONG: 1}),
+        lambda: setattr(MLCTensor(shape=[2]), LONG, 1),
+        lambda: getattr(objc.MLCTensor.tensorWithShape_([2]), LONG),
+        lambda: objc.MLCTensor.tensorWithShape_([2]).valueForKey_(LONG),
+        lambda: objc.MLCTensor.tensorWithShape_([2]).performSelector_(LONG),
+        lambda: getattr(MLCDataType, LONG),
+    ],
+)
+def test_a_name_far_longer_than_any_is_not_compared(call):
+    """To compare it with all that are known took 1.4 to 7 s; the bound is for a busy machine."""
+    start = time.process_time()
+    with pytest.raises((TypeError, AttributeError, KeyError)):
+        call()
+    assert time.process_time() - start < 0.3
+
+
+@pytest.mark.parametrize(("one", "other"), [("ab", "abababab"), ("label", "labelOfTheTensors"), ("a", "b"), ("", "")])
+def test_names_are_as_alike_as_difflib_says_unless_their_lengths_forbid_it(one, other):
+    by_hand = difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
+    assert likeness(one, other) == (by_hand if max(len(one), len(other)) <= 3 * min(len(one), len(other)) else 0.0)
+    assert by_hand < 0.6 or likeness(one, other) == by_hand
