@@ -14,7 +14,9 @@ from typing import Any
 from mlc_torch.coverage.ours import FOR_USERS, OF_NSOBJECT
 from mlc_torch.spelling import CLASSES
 
-_DUNDER = frozenset({"__array__", "__dlpack__", "__dlpack_device__", "__float__", "__getitem__", "__len__"})
+_DUNDER = frozenset(
+    {"__array__", "__contains__", "__dlpack__", "__dlpack_device__", "__float__", "__getitem__", "__len__"}
+)
 
 
 def said(words: str | None) -> str:

@@ -343,6 +343,10 @@ class MLCTensor(MLCObject):
     def __getitem__(self, index: Any) -> torch.Tensor:
         return self.torch[index]
 
+    def __contains__(self, value: object) -> bool:
+        """Whether any element is ``value``, as NumPy has it."""
+        return (value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value) in self.numpy()
+
     def __float__(self) -> float:
         values = self.torch
         if values.numel() != 1:

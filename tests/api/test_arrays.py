@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -162,6 +164,20 @@ def test_a_tensor_reads_like_an_array():
         tensor[0] = 1  # type: ignore[index]
     with pytest.raises(ValueError, match="holds no data"):
         MLCTensor(shape=[2])[0]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.int64, np.int8, np.uint8, np.bool_])
+@pytest.mark.parametrize("value", [0.5, 0, 3, True, None, "text", np.float64(2), np.array([3, 0]), math.nan])
+def test_in_asks_for_an_element_as_numpy_does(dtype, value):
+    array = np.array([[3, 0.5], [0, 2]]).astype(dtype)
+    assert (value in MLCTensor.from_numpy(array)) is (value in array)
+
+
+def test_in_takes_torchs_tensors_and_needs_data():
+    tensor = MLCTensor.from_numpy(VALUES.copy())
+    assert torch.tensor(4.0, requires_grad=True) in tensor and torch.tensor(7) not in tensor and tensor in tensor
+    with pytest.raises(ValueError, match="holds no data"):
+        _ = 0.5 in MLCTensor(shape=[2, 3])
 
 
 def test_a_tensor_is_always_true():
