@@ -471,6 +471,15 @@ def test_what_is_no_graph_is_a_type_error(tmp_path):
             call(torch.nn.Linear(2, 2), tmp_path / "a")
 
 
+def test_a_module_of_the_graph_is_not_taken_for_the_graph(tmp_path):
+    """Its class bears the name of the graph's."""
+    module = Classifier().training.to_module()
+    for call in (save_checkpoint, load_checkpoint):
+        with pytest.raises(TypeError, match=r"got a torch module: give the graph that it was made of by to_module"):
+            call(module, tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
 def test_without_safetensors_it_says_what_to_install(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.split(".")[0] == "safetensors"]:
         monkeypatch.delitem(sys.modules, name)
