@@ -15,7 +15,6 @@ from mlc_torch.enums.functions import FUNCTIONS
 from mlc_torch.enums.kinds import MLCEnum, MLCOptionSet
 from mlc_torch.spelling import CLASSES, MLCObject, static_prop
 from mlc_torch.spelling.members import Declaration
-from mlc_torch.spelling.overloads import spell_call
 from mlc_torch.spelling.signature import selector_name
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -95,10 +94,10 @@ def _python(cls: Any, d: Declaration) -> str:
         owner = f"{cls.__name__}." if signature.static else "."
         return _code(f"{owner}{selector_name(d.selector or '')}({arguments})")
     if signature.is_init:
-        return _code(f"{cls.__name__}{spell_call(d)}")
+        return _code(f"{cls.__name__}{d.spelling}")
     owner = f"{cls.__name__}." if signature.static else "."
     name = signature.name + ("Async" if signature.is_async else "")
-    call = f"{owner}{name}{spell_call(d)}"
+    call = f"{owner}{name}{d.spelling}"
     return _code(f"await {call.removeprefix('.')}" if signature.is_async else call)
 
 

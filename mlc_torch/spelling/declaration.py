@@ -41,6 +41,15 @@ class Declaration:
             return False
         return [] if returns.startswith("[") and not returns.endswith("?") else None
 
+    @property
+    def spelling(self) -> str:
+        """The call as Python writes it: ``(with_, source=)``, optional labels in brackets."""
+        parts = []
+        for i, p in enumerate(self.signature.params):
+            text = (p.name if p.label == "_" else p.keyword) if i == 0 and p.may_be_positional else f"{p.keyword}="
+            parts.append(text if p.default is None else f"[{text}]")
+        return f"({', '.join(parts)})"
+
     def answers(self, target: Any) -> type | None:
         """The class of the object that this member gives, where it gives one."""
         name = self.signature.returns.rstrip("?")

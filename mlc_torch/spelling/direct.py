@@ -14,6 +14,7 @@ from typing import Any
 from mlc_torch.refusals import shortened
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import PACKING, Door, Place, passing, written
+from mlc_torch.spelling.receiver import NOBODY
 from mlc_torch.spelling.signature import Param
 
 _DEFAULTS = {"nil": "None", "[]": "empty"}
@@ -24,12 +25,14 @@ def is_direct(declarations: list[Declaration]) -> bool:
     return all(PACKING in d.function.__dict__ for d in declarations)
 
 
-def direct_call(declarations: list[Declaration], otherwise: Door, only: type | None = None) -> Callable[..., Any]:
+def direct_call(
+    declarations: list[Declaration], otherwise: Door, owner: type, *, only: type | None = None
+) -> Callable[..., Any]:
     """A function that takes every spelling; ``otherwise`` takes what fits none, and what is not called on ``only``."""
     declarations = sorted(declarations, key=lambda d: len(d.signature.params))
     labels = dict.fromkeys(keyword for d in declarations for keyword in d.signature.keywords)
     known: dict[str, Any] = {"otherwise": otherwise, "only": only, "shortened": shortened}
-    known |= {"absent": object(), "empty": []}
+    known |= {"absent": object(), "empty": [], "nobody": NOBODY}
     lines, called = [], ["not args", "not others", *(["target is only"] if only is not None else [])]
     for number, declaration in enumerate(declarations):
         texts = {p.keyword: _text(p) for p in declaration.signature.params}
@@ -38,7 +41,7 @@ def direct_call(declarations: list[Declaration], otherwise: Door, only: type | N
         needed = [keyword for keyword, text in texts.items() if text == keyword]
         fits = [f"{keyword} is not absent" for keyword in needed]
         fits += [f"{keyword} is absent" for keyword in labels if keyword not in texts]
-        body = passing(declaration, found, known, args="()", given=f"{{{given}}}", tag=f"_{number}")
+        body = passing(declaration, owner, found, known, args="()", given=f"{{{given}}}", tag=f"_{number}")
         lines += [f"if {' and '.join([*fits, *called])}:", *(f"    {line}" for line in body)]
     every = ", ".join(f"({keyword!r}, {keyword})" for keyword in labels)
     lines = [
@@ -51,7 +54,7 @@ def direct_call(declarations: list[Declaration], otherwise: Door, only: type | N
         "    raise shortened(why) from why.__cause__",
     ]
     parameters = ", ".join(f"{keyword}=absent" for keyword in labels)
-    return written("call", f"target, /, *args, {parameters}, **others", lines, known)
+    return written("call", f"target=nobody, /, *args, {parameters}, **others", lines, known)
 
 
 def _text(param: Param) -> str:

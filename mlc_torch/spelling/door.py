@@ -13,9 +13,10 @@ from typing import Any
 
 from numpy import ndarray
 
-from mlc_torch.refusals import MLCRefusal, answer, calls, why_none
+from mlc_torch.refusals import MLCRefusal, answer, calls, pass_on_signals, why_none
 from mlc_torch.spelling.arguments import CLASSES, Converter, converter, describe
 from mlc_torch.spelling.declaration import Declaration
+from mlc_torch.spelling.receiver import expect_receiver
 from mlc_torch.spelling.signature import Signature, split_top
 
 Door = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -44,12 +45,12 @@ class Packing:
     """What the expression refers to besides ``target`` and those."""
 
 
-def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: tuple[str, ...]) -> Door:
+def make_door(declaration: Declaration, unlabelled: tuple[str, ...], labelled: tuple[str, ...], owner: type) -> Door:
     """The door for calls of ``declaration`` with these arguments, named by their labels."""
     found: list[tuple[Place, str, str]] = [(n, keyword, f"args[{n}]") for n, keyword in enumerate(unlabelled)]
     found += [(keyword, keyword, f"given[{keyword!r}]") for keyword in labelled]
     known: dict[str, Any] = {}
-    lines = passing(declaration, found, known, args="args", given="given")
+    lines = passing(declaration, owner, found, known, args="args", given="given")
     return written("door", "target, args, given", lines, known)
 
 
@@ -63,6 +64,7 @@ def written(name: str, parameters: str, lines: list[str], known: dict[str, Any])
 
 def passing(
     declaration: Declaration,
+    owner: type,
     found: list[tuple[Place, str, str]],
     known: dict[str, Any],
     *,
@@ -93,7 +95,7 @@ def passing(
         call = packing.call(declaration.signature.labels, handed, f"function{tag}")
     else:
         call = f"function{tag}({', '.join(['target', *(f'{name}={value}' for name, value in handed.items())])})"
-    known[f"explain{tag}"] = _Explainer(declaration, tuple(arguments))
+    known[f"explain{tag}"] = _Explainer(declaration, owner, tuple(arguments))
     return [
         "number = next(calls)",
         "try:",
@@ -103,6 +105,9 @@ def passing(
         f"    return explain{tag}.refusal(why, target)",
         "except TypeError:",
         f"    explain{tag}.wrong_type(target, {args}, {given}, number)",
+        "    raise",
+        "except AttributeError:",
+        f"    explain{tag}.no_receiver(target)",
         "    raise",
     ]
 
@@ -180,18 +185,24 @@ def _is_ours(type_: str) -> bool:
 class _Explainer:
     """The words for a call that did not go through."""
 
-    def __init__(self, declaration: Declaration, arguments: Arguments) -> None:
-        self.declaration, self.arguments = declaration, arguments
+    def __init__(self, declaration: Declaration, owner: type, arguments: Arguments) -> None:
+        self.declaration, self.owner, self.arguments = declaration, owner, arguments
+
+    def no_receiver(self, target: Any) -> None:
+        """Raise the sentence for a call without an object; return where the error came from elsewhere."""
+        expect_receiver(target, self.owner, self.declaration)
 
     def refusal(self, why: MLCRefusal, target: Any) -> Any:
         """The answer for a refusal. What a completion handler raised is the program's own, and goes on."""
         if why.from_handler:
             raise why
+        self.no_receiver(target)
         who = member_name(target, self.declaration.signature)
         return answer(why, who, self.declaration.on_refusal, self.declaration.answers(target))
 
     def wrong_type(self, target: Any, args: tuple[Any, ...], given: dict[str, Any], number: int) -> None:
         """Raise the sentence for an argument of the wrong type; return where the error came from elsewhere."""
+        self.no_receiver(target)
         for place, name, type_, convert in self.arguments:
             value = args[place] if isinstance(place, int) else given[place]
             try:
@@ -206,7 +217,13 @@ class _Explainer:
 
 def _why_none(type_: str, value: Any, number: int) -> str:
     """Where a ``None`` came from, alone or as an entry of a list or dictionary."""
-    entries = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else [value]
+    try:
+        entries = list(
+            value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else [value]
+        )
+    except Exception as error:  # noqa: BLE001 - one that cannot be read, as the message says already
+        pass_on_signals(error)
+        return ""
     wanted = CLASSES.get(type_.strip("[]?").rpartition(":")[2].strip())
     return why_none(wanted, number) if wanted is not None and any(entry is None for entry in entries) else ""
 

@@ -22,6 +22,7 @@ from mlc_torch.spelling.arguments import converter, describe
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.door import PACKING, Door, make_door
 from mlc_torch.spelling.python_signature import selector_signature
+from mlc_torch.spelling.receiver import NOBODY, expect_receiver
 from mlc_torch.spelling.signature import Signature, parse, parse_selector, selector_name
 
 _NO_LABELS: dict[str, Any] = {}
@@ -168,18 +169,19 @@ class static_prop(prop):
         return value
 
 
-def selector_method(declaration: Declaration) -> Any:
+def selector_method(declaration: Declaration, owner: type) -> Any:
     """The member as PyObjC spells it: positional arguments, in order."""
     signature = declaration.signature
     count, name = len(signature.params), selector_name(declaration.selector or "")
     door: Door | None = None
 
-    def call(target: Any, *args: Any) -> Any:
+    def call(target: Any = NOBODY, /, *args: Any) -> Any:
         nonlocal door
         if len(args) != count:
+            expect_receiver(target, owner, declaration)
             raise TypeError(f"{name} takes {count} arguments, got {len(args)}")
         if door is None:
-            door = make_door(declaration.taking_nil(), signature.keywords, ())
+            door = make_door(declaration.taking_nil(), signature.keywords, (), owner)
         try:
             return door(target, args, _NO_LABELS)
         except MLCRefusal as why:

@@ -62,7 +62,7 @@ class MLCObject(NSObject):
         for name, declarations in own.items():
             for declaration in declarations:
                 if declaration.selector and declaration.selector != declaration.signature.name:
-                    setattr(cls, selector_name(declaration.selector), selector_method(declaration))
+                    setattr(cls, selector_name(declaration.selector), selector_method(declaration, cls))
             if name:
                 _install(cls, name, table[name])
         for name in own:
@@ -174,7 +174,7 @@ def _own_declarations(cls: type) -> dict[str, list[Declaration]]:
 
 
 def _install(cls: Any, name: str, declarations: list[Declaration]) -> None:
-    overloads = Overloads(cls.__name__, name, declarations)
+    overloads = Overloads(cls, name, declarations)
     if name == "init":
         cls.__initializers__ = overloads
         return

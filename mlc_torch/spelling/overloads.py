@@ -16,6 +16,7 @@ from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.direct import direct_call, is_direct
 from mlc_torch.spelling.door import Door, make_door
 from mlc_torch.spelling.python_signature import swift_signature
+from mlc_torch.spelling.receiver import NOBODY, expect_receiver
 
 _REMEMBERED = 256
 """How many spellings of one name (orders of keywords) are remembered."""
@@ -24,7 +25,7 @@ _REMEMBERED = 256
 class Overloads:
     """All members of one class that share a Swift name."""
 
-    def __init__(self, owner: str, name: str, declarations: list[Declaration]) -> None:
+    def __init__(self, owner: type, name: str, declarations: list[Declaration]) -> None:
         self.owner, self.name = owner, name
         self.declarations = declarations
         self.doors: dict[tuple[int | str, ...], Door] = {}
@@ -34,7 +35,7 @@ class Overloads:
             labels = frozenset(declaration.signature.keywords)
             if labels in seen:
                 raise TypeError(
-                    f"{owner}: {declaration.signature.labels} is declared twice "
+                    f"{owner.__name__}: {declaration.signature.labels} is declared twice "
                     f"({seen[labels].selector} and {declaration.selector})"
                 )
             seen[labels] = declaration
@@ -66,16 +67,17 @@ class Overloads:
     def _door(self, target: Any, args: tuple[Any, ...], keywords: tuple[str, ...]) -> Door:
         fits = self.fit(len(args), keywords)
         if not fits:
+            expect_receiver(target, self.owner, self.declarations[0])
             raise TypeError(self._no_such(self.title(target), args, keywords))
         declaration, positional = min(fits, key=lambda fit: len(fit[0].signature.params))
-        return make_door(declaration, positional, keywords)
+        return make_door(declaration, positional, keywords, self.owner)
 
     def _no_such(self, title: str, args: tuple[Any, ...], keywords: tuple[str, ...]) -> str:
         given = ", ".join(["(unlabelled)"] * len(args) + [f"{k}=" for k in keywords])
-        spellings = dict.fromkeys(spell_call(d) for d in self.declarations)
+        spellings = dict.fromkeys(d.spelling for d in self.declarations)
         lines = "".join(f"\n  {title}{spelling}" for spelling in spellings)
         closest = max(self.declarations, key=lambda d: _closeness(d, args, keywords))
-        hint = f"\nclosest: {title}{spell_call(closest)}" if closest.signature.params else ""
+        hint = f"\nclosest: {title}{closest.spelling}" if closest.signature.params else ""
         return f"{title}({given}) does not exist{_difference(closest, len(args), keywords)}. There is:{lines}{hint}"
 
     def title(self, target: Any) -> str:
@@ -143,21 +145,12 @@ def positional_keywords(declaration: Declaration, count: int) -> tuple[str, ...]
     return tuple(p.keyword for p in params)
 
 
-def spell_call(declaration: Declaration) -> str:
-    """The call as Python writes it: ``(with_, source=)``, optional labels in brackets."""
-    parts = []
-    for i, p in enumerate(declaration.signature.params):
-        text = (p.name if p.label == "_" else p.keyword) if i == 0 and p.may_be_positional else f"{p.keyword}="
-        parts.append(text if p.default is None else f"[{text}]")
-    return f"({', '.join(parts)})"
-
-
 def swift_method(overloads: Overloads) -> Callable[..., Any]:
     """The function that a class carries under the Swift name."""
     direct = is_direct(overloads.declarations)
-    call = direct_call(overloads.declarations, overloads) if direct else _looked_up(overloads)
+    call = direct_call(overloads.declarations, overloads, overloads.owner) if direct else _looked_up(overloads)
     call.__name__ = overloads.name
-    call.__qualname__ = f"{overloads.owner}.{overloads.name}"
+    call.__qualname__ = f"{overloads.owner.__name__}.{overloads.name}"
     call.__doc__ = documentation(overloads.declarations)
     call.__signature__ = swift_signature([d.signature for d in overloads.declarations])  # type: ignore[attr-defined]
     return call
@@ -167,7 +160,7 @@ def _looked_up(overloads: Overloads) -> Callable[..., Any]:
     """Finds the door for each call by the labels that were written."""
     doors = overloads.doors
 
-    def call(target: Any, /, *args: Any, **given: Any) -> Any:
+    def call(target: Any = NOBODY, /, *args: Any, **given: Any) -> Any:
         door = doors.get((len(args), *given) if args else tuple(given))
         try:
             return overloads(target, args, given) if door is None else door(target, args, given)

@@ -243,7 +243,10 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
 
 
 _MadeAtOnce.__call__ = direct_call(  # type: ignore[method-assign]
-    MLCTensorData.__declared__["init"], lambda cls, args, labels: type.__call__(cls, *args, **labels), MLCTensorData
+    MLCTensorData.__declared__["init"],
+    lambda cls, args, labels: type.__call__(cls, *args, **labels),
+    MLCTensorData,
+    only=MLCTensorData,
 )
 
 

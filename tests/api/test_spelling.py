@@ -8,6 +8,7 @@ import inspect
 import math
 import os
 import pickle
+import re
 import subprocess
 import sys
 import timeit
@@ -16,7 +17,17 @@ import numpy as np
 import pytest
 
 import mlc_torch
-from mlc_torch import MLCRefusal, last_refusal, strict
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCDevice,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCRefusal,
+    MLCTensor,
+    MLCTrainingGraph,
+    last_refusal,
+    strict,
+)
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import CLASSES, YX, HeightWidth, MLCObject, declare, objc_only, prop, static_prop
 from mlc_torch.spelling.signature import parse, parse_selector
@@ -560,3 +571,48 @@ def test_a_float_is_one_of_32_bits(number):
 @pytest.mark.parametrize("number", [float(np.finfo(np.float32).max), math.inf, -math.inf, np.float32(2.5), 3], ids=str)
 def test_what_32_bits_hold_is_a_float(number):
     assert mlc_torch.MLCActivationLayer.clamp(min=-math.inf, max=number).descriptor.b == number
+
+
+ON_THE_CLASS = {
+    "its first argument taken for the object": lambda x, cpu: MLCGraph.node(MLCActivationLayer.relu, source=x),
+    "every argument labelled": lambda x, cpu: MLCGraph.node(with_=MLCActivationLayer.relu, source=x),
+    "the class itself": lambda x, cpu: MLCGraph.node(MLCGraph, MLCActivationLayer.relu, source=x),
+    "an object of another class": lambda x, cpu: MLCGraph.node(x, MLCActivationLayer.relu, source=x),
+    "a selector": lambda x, cpu: MLCGraph.nodeWithLayer_source_(MLCActivationLayer.relu, x),
+    "a selector without arguments": lambda x, cpu: MLCGraph.nodeWithLayer_source_(),
+    "an array": lambda x, cpu: MLCTensor.bindAndWriteData(np.ones(2, np.float32), to=cpu),
+    "no arguments": lambda x, cpu: MLCTensor.synchronizeData(),
+    "labels of no spelling": lambda x, cpu: MLCTrainingGraph.execute(inputsData={}),
+    "a run": lambda x, cpu: MLCInferenceGraph.execute(inputsData={}, batchSize=2, options=[]),
+    "a graph of another class": lambda x, cpu: MLCInferenceGraph.execute(MLCGraph(), inputsData={}, batchSize=2),
+    "a member of two classes": lambda x, cpu: MLCTrainingGraph.compile(options=[], device=cpu),
+}
+
+
+@pytest.mark.parametrize("call", ON_THE_CLASS.values(), ids=ON_THE_CLASS)
+def test_a_member_called_on_its_class_is_told_that_it_needs_an_object(call):
+    with pytest.raises(TypeError) as error:
+        call(MLCTensor(shape=[2]), MLCDevice.cpu())
+    said = str(error.value)
+    member = r"MLCGraph\.node|MLCTensor\.\w+|MLC(Training|Inference)Graph\.execute|compile"
+    assert re.match(rf"({member}) is called on an object", said)
+    assert "not on the class: make one with MLC" in said and "ExecutableGraph" not in said and "\n" not in said
+
+
+def test_a_member_may_be_called_by_its_class_with_the_object_first():
+    graph, x = MLCGraph(), MLCTensor(shape=[2])
+    assert list(MLCGraph.node(graph, MLCActivationLayer.relu, source=x).shape) == [2]
+    assert list(MLCGraph.nodeWithLayer_source_(graph, MLCActivationLayer.relu, x).shape) == [2]
+    with pytest.raises(TypeError, match="argument 'source' expects MLCTensor, got 3"):
+        MLCGraph.node(graph, MLCActivationLayer.relu, source=3)
+
+
+class _Broken(MLCTensor):
+    @property
+    def _cell(self):
+        raise AttributeError("of the program")
+
+
+def test_an_attribute_error_of_the_program_s_own_goes_on():
+    with pytest.raises(AttributeError, match="of the program"):
+        object.__new__(_Broken).synchronizeData()
