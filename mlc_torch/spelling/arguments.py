@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from mlc_torch.refusals import MLCRefusal
+from mlc_torch.refusals import MLCRefusal, in_one_line, pass_on_signals
 from mlc_torch.spelling.signature import split_top
 
 Converter = Callable[[Any], Any]
@@ -64,7 +64,7 @@ def to_float(value: Any) -> float:
     return number
 
 
-def _is_bool(value: Any) -> bool:
+def is_bool(value: Any) -> bool:
     """NumPy has a bool of its own, which numpy 1 and numpy 2 name differently."""
     return type(value).__name__ in ("bool", "bool_")
 
@@ -73,7 +73,7 @@ def to_bool(value: Any) -> bool:
     if value is True or value is False:
         return value
     # Objective-C's BOOL is 0 or 1.
-    if _is_bool(value) or (isinstance(value, Integral) and value in (0, 1) and not _is_case(value)):
+    if is_bool(value) or (isinstance(value, Integral) and value in (0, 1) and not _is_case(value)):
         return bool(value)
     raise TypeError("Bool (True or False)")
 
@@ -85,7 +85,7 @@ def to_string(value: Any) -> str:
 
 
 def to_number(value: Any) -> int | float | bool:
-    if _is_bool(value):
+    if is_bool(value):
         return bool(value)
     if isinstance(value, Integral) and not _is_case(value):
         number = operator.index(value)
@@ -164,6 +164,28 @@ def is_list(value: Any) -> bool:
     )
 
 
+def _entries(value: Any, expected: str) -> list[Any]:
+    """What stands in a list. A nested torch tensor is one and has no length."""
+    try:
+        if is_list(value):
+            return list(value)
+    except Exception as error:  # noqa: BLE001 - it is the program's class, which may raise anything
+        pass_on_signals(error)
+        expected += f"; to read this one raised {in_one_line(error)}"
+    raise TypeError(f"{expected})")
+
+
+def _pairs(value: Any, expected: str) -> dict[Any, Any]:
+    """The same for a dictionary."""
+    try:
+        if isinstance(value, Mapping):
+            return dict(value.items())
+    except Exception as error:  # noqa: BLE001 - it is the program's class, which may raise anything
+        pass_on_signals(error)
+        expected += f"; to read this one raised {in_one_line(error)}"
+    raise TypeError(f"{expected})")
+
+
 def _misfit(inner: Converter, entries: Iterable[tuple[Any, Any]]) -> str:
     """The words for the first entry of a list or dictionary that its converter does not take."""
     for place, item in entries:
@@ -189,28 +211,27 @@ def _array(inner: Converter, type_: str) -> Converter:
         if not is_list(value):
             raise TypeError(f"{type_} (a list)")
         try:
-            return [inner(item) for item in value]
+            return [inner(item) for item in entries]
         except TypeError:
-            raise TypeError(f"{type_} ({_misfit(inner, enumerate(value))})") from None
+            raise TypeError(f"{type_} ({_misfit(inner, enumerate(entries))})") from None
         except MLCRefusal:
-            raise _refused(inner, enumerate(value)) from None
+            raise _refused(inner, enumerate(entries)) from None
 
     return convert
 
 
 def _dictionary(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> dict[str, Any]:
-        if type(value) is not dict and not isinstance(value, Mapping):
-            raise TypeError(f"{type_} (a dictionary)")
-        for key in value:
+        pairs = value if type(value) is dict else _pairs(value, f"{type_} (a dictionary")
+        for key in pairs:
             if not isinstance(key, str):
                 raise TypeError(f"{type_} (with names as keys, not {describe(key)})")
         try:
-            return {key: inner(item) for key, item in value.items()}
+            return {key: inner(item) for key, item in pairs.items()}
         except TypeError:
-            raise TypeError(f"{type_} ({_misfit(inner, value.items())})") from None
+            raise TypeError(f"{type_} ({_misfit(inner, pairs.items())})") from None
         except MLCRefusal:
-            raise _refused(inner, value.items()) from None
+            raise _refused(inner, pairs.items()) from None
 
     return convert
 
@@ -222,9 +243,9 @@ def _tuple(fields: tuple[str, ...], type_: str) -> Converter:
         if not is_list(value) or len(value) != len(fields):
             raise TypeError(f"{type_} (a pair)")
         try:
-            return made(*map(to_int, value))
+            return made(*map(to_int, entries))
         except TypeError:
-            raise TypeError(f"{type_} ({_misfit(to_int, zip(fields, value, strict=True))})") from None
+            raise TypeError(f"{type_} ({_misfit(to_int, zip(fields, entries, strict=True))})") from None
 
     return convert
 
@@ -280,14 +301,23 @@ def _is_tensor_of_ours(value: Any) -> bool:
 
 
 def describe(value: Any) -> str:
-    """A value as error messages show it: short, and with its type. Of an array the shape says more than the first numbers."""
+    """A value as error messages show it: short, and with its type."""
+    try:
+        return f"{_in_words(value)} ({type(value).__name__})"
+    except Exception as error:  # noqa: BLE001 - a mistake of the program's class, which must not hide the one that is told
+        pass_on_signals(error)
+        return f"an object of {type(value).__name__}"
+
+
+def _in_words(value: Any) -> str:
+    """Of an array the shape says more than the first numbers."""
     try:
         shape = getattr(value, "shape", None)
     except RuntimeError:  # of a nested torch tensor
         shape = None
     if isinstance(shape, tuple) and hasattr(value, "dtype") and not _is_tensor_of_ours(value):
-        return f"an array of shape {list(shape)} and type {value.dtype} ({type(value).__name__})"
+        return f"an array of shape {list(shape)} and type {value.dtype}"
     text = repr(value)
     if "\n" in text:
         text = " ".join(text.split())
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -12,13 +12,16 @@ import re
 import subprocess
 import sys
 import timeit
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
+import torch
 
 import mlc_torch
 from mlc_torch import (
     MLCActivationLayer,
+    MLCConvolutionDescriptor,
     MLCDevice,
     MLCGraph,
     MLCInferenceGraph,
@@ -616,3 +619,94 @@ class _Broken(MLCTensor):
 def test_an_attribute_error_of_the_program_s_own_goes_on():
     with pytest.raises(AttributeError, match="of the program"):
         object.__new__(_Broken).synchronizeData()
+
+
+class _NoLength:
+    def __len__(self):
+        raise ZeroDivisionError("no length")
+
+    def __getitem__(self, index):
+        raise ZeroDivisionError("no entry")
+
+
+class _NoEntries(Sequence):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        raise TypeError("no entry")
+
+
+class _NoValues(Mapping):
+    def __len__(self):
+        return 1
+
+    def __iter__(self):
+        return iter("x")
+
+    def __getitem__(self, key):
+        raise OSError("the disk is gone")
+
+
+def _kernel_sizes(value):
+    return MLCConvolutionDescriptor(kernelSizes=value, inputFeatureChannelCount=1, outputFeatureChannelCount=1)
+
+
+def _nested():
+    return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize(
+    ("call", "make", "says"),
+    [
+        (
+            _kernel_sizes,
+            _nested,
+            r"'kernelSizes' expects .*\(a pair; to read this one raised RuntimeError: .*, got nested_",
+        ),
+        (_kernel_sizes, _NoLength, r"'kernelSizes' expects .*\(a pair; to read this one raised ZeroDivisionError: no "),
+        (
+            _kernel_sizes,
+            _NoEntries,
+            r"'kernelSizes' expects .*\(a pair; to read this one raised TypeError: no entry\), got",
+        ),
+        (
+            lambda v: MLCTensor(shape=v),
+            _nested,
+            r"'shape' expects \[Int\] \(a list; to read this one raised RuntimeError",
+        ),
+        (
+            lambda v: MLCTensor(shape=v),
+            _NoEntries,
+            r"'shape' expects \[Int\] \(a list; to read this one raised TypeError",
+        ),
+        (
+            lambda v: MLCInferenceGraph(graphObjects=[MLCGraph()]).addInputs(v),
+            _NoValues,
+            r"'inputs' expects .*\(a dictionary; to read this one raised OSError: the disk is gone\), got <",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_by_the_name_of_the_argument(call, make, says):
+    with pytest.raises(TypeError, match=f"argument {says}"):
+        call(make())
+
+
+class _NoWords:
+    def __repr__(self):
+        raise ZeroDivisionError("no words")
+
+
+class _NoShape(_NoWords):
+    @property
+    def shape(self):
+        raise ValueError("no shape")
+
+
+@pytest.mark.parametrize("kind", [_NoWords, _NoShape])
+def test_what_cannot_be_shown_is_told_by_its_type(kind):
+    with pytest.raises(
+        TypeError, match=rf"argument 'shape' expects \[Int\] \(a list\), got an object of {kind.__name__}$"
+    ):
+        MLCTensor(shape=kind())
