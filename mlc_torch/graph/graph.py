@@ -293,5 +293,5 @@ class MLCGraph(MLCObject):
         refused. Parameters are named ``label.role``: ``dense1.weights``; they lie on the device that the graph was last
         compiled for.
         """
-        as_switch(f"{type(self).__name__}.to_module", "loss", loss)
+        loss = as_switch(f"{type(self).__name__}.to_module", "loss", loss)
         return self._lock.holding(lambda: torch_module(self._facts(), loss))

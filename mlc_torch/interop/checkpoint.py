@@ -97,7 +97,7 @@ def load_checkpoint(graph: MLCGraph, path: str | os.PathLike[str], *, resume: bo
     """
     expect_graph(graph, "load_checkpoint")
     source = as_path("load_checkpoint", path)
-    as_switch("load_checkpoint", "resume", resume)
+    resume = as_switch("load_checkpoint", "resume", resume)
     refuse_in_the_midst(graph, over_its_layers=True)
     ranks = _ranks(graph)
     if ranks is not None:

@@ -34,7 +34,7 @@ def export_program(graph: MLCGraph, *, dynamic_batch: bool = True) -> torch.expo
     With ``dynamic_batch`` it takes any number of samples, where the layers allow it; a warning says where they do not.
     """
     expect_graph(graph, "export_program")
-    as_switch("export_program", "dynamic_batch", dynamic_batch)
+    dynamic_batch = as_switch("export_program", "dynamic_batch", dynamic_batch)
     return _in_inference_mode(graph, lambda: _exported(graph.to_module(), dynamic_batch)[0])
 
 
@@ -46,7 +46,7 @@ def export_onnx(graph: MLCGraph, path: str | os.PathLike[str], *, dynamic_batch:
     """
     expect_graph(graph, "export_onnx")
     target = _new_file(as_path("export_onnx", path))
-    as_switch("export_onnx", "dynamic_batch", dynamic_batch)
+    dynamic_batch = as_switch("export_onnx", "dynamic_batch", dynamic_batch)
     module = graph.to_module()
     program, free = _in_inference_mode(graph, lambda: _exported(module, dynamic_batch))
     if torch.__version__ < _TRANSLATES_SEVERAL_RESULTS:

@@ -109,7 +109,7 @@ class FittingGraph:
         check_numbers(epochs, patience, accumulate, min_delta)
         check_sources(batches, validation, epochs)
         if progress is not None:
-            as_switch("MLCTrainingGraph.fit", "progress", progress)
+            progress = as_switch("MLCTrainingGraph.fit", "progress", progress)
         called = as_callbacks(callbacks)
         if self._optimizer is None:
             self._warn_of_no_optimizer()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlc_torch.refusals import MLCRefusal
-from mlc_torch.spelling.arguments import describe
+from mlc_torch.spelling.arguments import describe, is_bool
 
 
 def wrong_type(who: str, name: str, what: str, came: Any) -> TypeError:
@@ -35,10 +35,10 @@ def as_path(who: str, path: Any, name: str = "path") -> Path:
 
 
 def as_switch(who: str, name: str, value: Any) -> bool:
-    """True or false: in Python any other value passes for one of the two, ``"no"`` for true."""
-    if not isinstance(value, bool):
+    """True or false, NumPy's too: in Python any other value passes for one of the two, ``"no"`` for true."""
+    if not is_bool(value):
         raise wrong_type(who, name, "a bool", value)
-    return value
+    return bool(value)
 
 
 def misfit(what: str, function: Callable[..., Any], **called_with: Any) -> str | None:

@@ -388,6 +388,17 @@ def test_resume_is_yes_or_no(trained, tmp_path, resume):
     assert watched.everything() == watched.before
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_resume_may_be_numpys_bool(trained, tmp_path, resume):
+    save_checkpoint(trained.training, tmp_path / "a")
+    target = Classifier("Adam", seed=30).compiled()
+    fresh = target.rule.timeStep
+    assert fresh != trained.rule.timeStep
+    load_checkpoint(target.training, tmp_path / "a", resume=np.bool_(resume))
+    np.testing.assert_array_equal(target.dense1.weights.numpy(), trained.dense1.weights.numpy())
+    assert target.rule.timeStep == (trained.rule.timeStep if resume else fresh)
+
+
 @pytest.mark.parametrize("rate", [float("nan"), float("inf"), float("-inf")])
 def test_learning_rates_that_are_no_numbers(trained, tmp_path, rate):
     save_checkpoint(trained.training, tmp_path / "a")
