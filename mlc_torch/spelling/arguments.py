@@ -208,8 +208,7 @@ def _refused(inner: Converter, entries: Iterable[tuple[Any, Any]]) -> MLCRefusal
 
 def _array(inner: Converter, type_: str) -> Converter:
     def convert(value: Any) -> list[Any]:
-        if not is_list(value):
-            raise TypeError(f"{type_} (a list)")
+        entries = value if type(value) is list else _entries(value, f"{type_} (a list")
         try:
             return [inner(item) for item in entries]
         except TypeError:
@@ -240,7 +239,8 @@ def _tuple(fields: tuple[str, ...], type_: str) -> Converter:
     made = _TUPLES[fields]
 
     def convert(value: Any) -> Any:
-        if not is_list(value) or len(value) != len(fields):
+        entries = _entries(value, f"{type_} (a pair")
+        if len(entries) != len(fields):
             raise TypeError(f"{type_} (a pair)")
         try:
             return made(*map(to_int, entries))
