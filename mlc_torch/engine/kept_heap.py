@@ -122,7 +122,7 @@ def hold(size: int) -> torch.Tensor | None:
     ``None`` where that is too much, and where torch's memory is not in the C library's heap, as in threads but the first.
     """
     begin, end = heap()
-    blocks: list[torch.Tensor] = []
+    blocks: deque[torch.Tensor] = deque()  # a list would move as it grows, and lie between two blocks itself
     piece, behind = 0, -1
     while piece < size <= _MOST:
         try:
