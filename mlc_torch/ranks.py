@@ -250,10 +250,10 @@ class Ranks:
         except RuntimeError as error:
             self.lost = _lost(f"rank {self.rank} of {self.world}, in {self.doing}", error, self._others(error))
             raise self.lost from error
-        except ValueError as error:
-            if dist.is_initialized():
+        except (ValueError, TypeError) as error:  # the latter from torch 2.6, as it is about to tell of the former
+            if dist.is_initialized() and not any(_UNKNOWN in str(e) for e in (error, error.__context__)):
                 raise
-            # Not for good: it may be made again.
+            # Not for good: it may be made again. (Ours outlive it, but for torch 2.6.)
             raise RanksLost(
                 f"rank {self.rank} of {self.world}, in {self.doing}: the program has destroyed torch.distributed's process "
                 "group, over which the ranks meet; destroy it behind the last call, or start again from the last checkpoint"
@@ -325,6 +325,8 @@ class _OneVoice(logging.Filter):
         return True
 
 
+_UNKNOWN = "is not registered"
+"""What torch says of a group where the one of all processes has been destroyed, and there is another."""
 _WAITED, _ENDED = "waited in", "has ended"
 _SAVED = "checkpoint "
 _BEGUN, _DONE = range(2)
