@@ -196,7 +196,9 @@ def a_group_that_is_destroyed(rank: int) -> None:
     if torch.__version__ < "2.7":  # there our groups end with the one of all
         for again in (lambda: None, lambda: made_by_the_program(rank)):
             again()
-            with pytest.raises(mlc.RanksLost, match=f"rank {rank} of 2, in compile of graph 1: the program has destroyed"):
+            with pytest.raises(
+                mlc.RanksLost, match=f"rank {rank} of 2, in compile of graph 1: the program has destroyed"
+            ):
                 net.training.compile(options=[], device=net.device)
         return
     assert net.training.compile(options=[], device=net.device) and net.step(net.given[1])[0]  # over what we hold
