@@ -11,7 +11,7 @@ from mlc_torch.engine.neighbours import Reference, neighbours
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
 from mlc_torch.engine.processor import has_avx
-from mlc_torch.tensor.optimizer_state import adopt_state, shared_count
+from mlc_torch.tensor.optimizer_state import adopt_state, begins_anew, shared_count
 
 Numbers = dict[str, Any]
 Update = Callable[[Sequence[torch.Tensor | None]], None]
@@ -76,6 +76,8 @@ class Updater:
         self._begun: tuple[int, list[Any], Any] | None = None
         """The update that is being made: its step, its parameters, and by what the rule tells whether it was made."""
         self.numbers: Numbers = {}
+        self.began_anew = [cell for cell in self.cells if begins_anew(cell, optimizer)]
+        """Whose bound state is another optimizer's."""
         if device.type == "cuda":
             self.keeps_numbers_in(torch.zeros(len(self._names), dtype=torch.float32, device=device))
         self.adopt()

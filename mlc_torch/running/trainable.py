@@ -20,7 +20,7 @@ from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.gradients import GradientGraph
 from mlc_torch.running.midst import refuse_in_the_midst
-from mlc_torch.running.planner import PlanRequest, moved_feeds
+from mlc_torch.running.planner import PlanRequest, moved_feeds, updatable
 from mlc_torch.running.road import Work
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
@@ -30,6 +30,7 @@ from mlc_torch.running.training_warnings import (
     warn_computed,
     warn_half_trained,
     warn_of_loss,
+    warn_of_others_state,
     warn_of_spare_state,
     warn_of_values,
     warn_unmade,
@@ -128,7 +129,8 @@ class TrainableGraph(GradientGraph):
         if self._compiled is None or self._optimizer is None:
             return tensor._bind_optimizer(data, deviceData)  # compile looks at how many there are
         refuse_too_few(tensor.label, len(data), len(self._optimizer._state_names()))
-        bound = tensor._bind_optimizer(data, deviceData)
+        trained = updatable(self._planned_nodes(), self._trained_tensors())
+        bound = tensor._bind_state(data, deviceData, self._optimizer if id(tensor._cell) in trained else None)
         warn_of_spare_state(self._runs.warned, self._optimizer, [tensor._cell])
         return bound
 
@@ -263,6 +265,8 @@ class TrainableGraph(GradientGraph):
         warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_half_trained(self._runs.warned, nodes, session.plan.trained)
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
+        if session.updater is not None:
+            warn_of_others_state(self._runs.warned, session.updater.began_anew)
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
 
     def _learns(self, session: Session, nodes: list[Node]) -> bool:

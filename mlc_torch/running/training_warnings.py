@@ -15,6 +15,7 @@ from mlc_torch.nodes.node import Node, producers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.tensor import TensorState
+from mlc_torch.tensor.state_owners import bound_for
 
 NO_PROBABILITIES = "no probabilities"
 """The cause of a warning that explains a NaN loss as well."""
@@ -139,13 +140,25 @@ def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells:
     """Tensors with more optimizer data than the optimizer keeps."""
     kept = 0 if optimizer is None else len(optimizer._state_names())
     for cell in cells:
-        if len(cell.optimizer_data) > kept:
+        bound = len(bound_for(cell, optimizer))
+        if bound > kept:
             warn_once(
                 warned,
                 "spare optimizer data",
-                f"the optimizer keeps {kept} tensors for {cell.label!r}, {len(cell.optimizer_data)} are bound as optimizer "
+                f"the optimizer keeps {kept} tensors for {cell.label!r}, {bound} are bound as optimizer "
                 f"data; {'the first are used' if kept else 'they are not used'}",
             )
+
+
+def warn_of_others_state(warned: set[str], anew: Iterable[TensorState]) -> None:
+    """Tensors that an optimizer begins ``anew`` with, although state is bound for them: another has taken that up."""
+    for cell in anew:
+        warn_once(
+            warned,
+            "optimizer data of another",
+            f"the optimizer data bound for {cell.label!r} belongs to another optimizer; this one begins without state, unless "
+            "some is bound now",
+        )
 
 
 _NAN_LOSS = "loss is NaN"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.data import MLCTensorData
 from mlc_torch.tensor.state import TensorState
+from mlc_torch.tensor.state_owners import bound_for, held_by, take_up
 from mlc_torch.tensor.tensor import MLCTensorOptimizerDeviceData
 
 
@@ -30,7 +30,7 @@ def adopt_state(cell: TensorState, count: int, optimizer: object) -> list[torch.
         return []
     value = cell.value
     assert value is not None
-    refuse_too_few(cell.label, len(cell.optimizer_data), count)
+    refuse_too_few(cell.label, len(bound_for(cell, optimizer)), count)
     states = state_of(cell, count, optimizer)
     if states is None:
         states = [torch.zeros_like(value) for _ in range(count)]
@@ -38,8 +38,13 @@ def adopt_state(cell: TensorState, count: int, optimizer: object) -> list[torch.
     there = held_by(cell, optimizer)
     if len(there) != count or any(d._state is not state for d, state in zip(there, states, strict=True)):
         there = [MLCTensorOptimizerDeviceData._over(state) for state in states]
-    _show(cell, there, optimizer)
+    take_up(cell, there, optimizer)
     return states
+
+
+def begins_anew(cell: TensorState, optimizer: object) -> bool:
+    """Whether ``optimizer`` has nothing of a tensor, although state is bound for it: another has taken that up."""
+    return bool(cell.optimizer_data) and not bound_for(cell, optimizer) and not held_by(cell, optimizer)
 
 
 def state_of(cell: TensorState, count: int, optimizer: object) -> list[torch.Tensor] | None:
@@ -47,25 +52,8 @@ def state_of(cell: TensorState, count: int, optimizer: object) -> list[torch.Ten
     there = [d._state for d in held_by(cell, optimizer)]
     if len(there) == count and all(state is not None for state in there):
         return there
-    bound = cell.optimizer_data[:count]  # of more than the optimizer keeps, the first
+    bound = bound_for(cell, optimizer)[:count]  # of more than the optimizer keeps, the first
     return [_bound_state(data, cell) for data in bound] if len(bound) == count else None
-
-
-def held_by(cell: TensorState, optimizer: object) -> list[Any]:
-    """The optimizer state of a tensor that is this optimizer's, or that nobody has taken up yet."""
-    if cell.optimizer is None or cell.optimizer() is optimizer:
-        return cell.optimizer_device_data
-    return [] if cell.other_optimizers is None else cell.other_optimizers.get(optimizer, [])
-
-
-def _show(cell: TensorState, there: list[Any], optimizer: object) -> None:
-    before = None if cell.optimizer is None else cell.optimizer()
-    if before is not None and before is not optimizer:
-        if cell.other_optimizers is None:
-            cell.other_optimizers = weakref.WeakKeyDictionary()
-        cell.other_optimizers[before] = cell.optimizer_device_data
-        cell.other_optimizers.pop(optimizer, None)
-    cell.optimizer_device_data, cell.optimizer = there, weakref.ref(optimizer)
 
 
 @dataclass(slots=True)
@@ -88,17 +76,6 @@ def shared_count(cells: Sequence[TensorState], optimizer: object, begins: int) -
             cell.steps = weakref.WeakKeyDictionary()
         cell.steps[optimizer] = count
     return count
-
-
-def way_back(cell: TensorState) -> Callable[[], None]:
-    """What gives a tensor the optimizer state back that it has now."""
-    shown, optimizer, others = cell.optimizer_device_data, cell.optimizer, dict(cell.other_optimizers or {})
-
-    def go_back() -> None:
-        cell.optimizer_device_data, cell.optimizer = shown, optimizer
-        cell.other_optimizers = weakref.WeakKeyDictionary(others) if others else None
-
-    return go_back
 
 
 def _bound_state(data: MLCTensorData, cell: TensorState) -> torch.Tensor:

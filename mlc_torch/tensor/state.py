@@ -66,6 +66,7 @@ class TensorState:
         "nbytes",
         "optimizer",
         "optimizer_data",
+        "optimizer_data_owner",
         "optimizer_device_data",
         "other_optimizers",
         "shape",
@@ -93,9 +94,12 @@ class TensorState:
         self.gradient_of: TensorState | None = None
         """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
         self.optimizer_data: list[MLCTensorData] = []
+        """The memory bound for the state that an optimizer keeps."""
+        self.optimizer_data_owner: weakref.ref[Any] | None = None
+        """Whose state that memory holds. ``None``: the first optimizer to come takes it up."""
         self.optimizer_device_data: list[Any] = []
         self.optimizer: weakref.ref[Any] | None = None
-        """Whose state that is, once it was taken up."""
+        """Whose state on the device that is, once it was taken up."""
         self.other_optimizers: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
         """What others have kept that train it, too."""
         self.steps: weakref.WeakKeyDictionary[Any, Any] | None = None
@@ -266,17 +270,6 @@ class TensorState:
         """Nothing can be read of this tensor, and here is why."""
         self.value, self.snapshot, self.why_empty = None, None, why
 
-    def bind_optimizer(self, data: list[MLCTensorData], device_data: list[Any]) -> None:
-        """The state that the next optimizer begins with."""
-        self.changed()  # before it, too: whatever strikes, graphs look again
-        self.optimizer_data, self.optimizer_device_data, self.optimizer, self.other_optimizers = (
-            data,
-            device_data,
-            None,
-            None,
-        )
-        self.changed()
-
     def frozen(self, value: torch.Tensor | None) -> TensorState:
         """This tensor with a value that later work does not change: the same ID and label, memory of its own."""
         if value is None:
@@ -288,6 +281,7 @@ class TensorState:
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
         made.optimizer, made.other_optimizers, made.steps = self.optimizer, self.other_optimizers, self.steps
+        made.optimizer_data_owner = self.optimizer_data_owner
         made.host, made.value, made.snapshot, made.bound = None, value, None, None
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made

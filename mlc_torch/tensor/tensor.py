@@ -24,6 +24,7 @@ from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
 from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
+from mlc_torch.tensor.state_owners import bind, bound_and_held
 from mlc_torch.torch_private.modes import really
 
 _DESCRIPTOR = "descriptor tensorDescriptor: MLCTensorDescriptor"
@@ -231,6 +232,10 @@ class MLCTensor(MLCObject):
     )
     def _bind_optimizer(self, data, deviceData):
         """Give the optimizer the memory that holds its state for this tensor. Where none is given, it keeps what it has."""
+        return self._bind_state(data, deviceData, None)
+
+    def _bind_state(self, data: Sequence[MLCTensorData], deviceData: Sequence[Any] | None, optimizer: object) -> bool:
+        """The same for one optimizer; ``None``: for the first that takes it up."""
         if not data and not deviceData:
             return True
         needed = self._cell.descriptor._nbytes
@@ -241,7 +246,7 @@ class MLCTensor(MLCObject):
                 refuse(f"optimizer data {i} holds {state._length} bytes, the tensor {self.label!r} needs {needed}")
         # A copy of memory that Python marks read-only, as weights in such memory get one.
         own = [copy.deepcopy(state) if state._readonly else state for state in data]
-        self._cell.bind_optimizer(own, list(deviceData or []))
+        bind(self._cell, own, list(deviceData or []), optimizer)
         return True
 
     @declare("synchronizeOptimizerData() -> Bool", "synchronizeOptimizerData")
@@ -506,7 +511,7 @@ def _data_of(make: Callable[..., torch.Tensor], descriptor: MLCTensorDescriptor,
 
 @really
 def _bring_state(cell: TensorState) -> None:
-    for host, state in zip(cell.optimizer_data, cell.optimizer_device_data, strict=False):
+    for host, state in bound_and_held(cell):
         if state._state is not None:
             target = host._view(cell.dtype, cell.shape)
             if target.data_ptr() != state._state.data_ptr():

@@ -32,7 +32,7 @@ from tests.graph.optimizer_bench import (
     gradients,
     starts,
 )
-from tests.graph.programs import cpu, data, hyper, loss, on, predictions, regression, tensor, values
+from tests.graph.programs import array, cpu, data, hyper, loss, on, predictions, regression, tensor, values
 from tests.graph.reference_optimizers import Settings
 
 
@@ -306,3 +306,94 @@ def test_state_over_read_only_memory_is_trained_in_a_copy(kind, torch_device):
     np.testing.assert_allclose(np.frombuffer(weights.optimizerData[0].bytes, np.float32).reshape(3, 6), mean, rtol=1e-4)
     assert np.frombuffer(weights.optimizerData[1].bytes, np.float32).any()
     assert np.array_equal(np.frombuffer(saved, np.float32), start.ravel())
+
+
+def adam(rate=0.01):
+    return MLCAdamOptimizer(descriptor=hyper(rate))
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["its graph begins", "the other begins"])
+def test_state_that_is_bound_through_a_graph_is_its_optimizers_alone(first):
+    """Another graph over the same layers begins without; against two ``torch.optim.Adam`` of the same parameters."""
+    program = regression(adam(0.05), widths=(6, 3))
+    other = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=adam())
+    assert other.addInputs(program.inputs, lossLabels=program.labels)
+    assert program.compile() and other.compile(options=[], device=cpu())
+    weights = program.layers[0].weights
+    buffers = [np.zeros((3, 6), np.float32) for _ in range(2)]
+    assert program.training.bindOptimizerData([data(b) for b in buffers], deviceData=None, with_=weights)
+    module = copy.deepcopy(program.graph.to_module())
+    hand = [torch.optim.Adam(module.parameters(), lr=rate) for rate in (0.05, 0.01)]
+    for step in range(6):
+        who = (step + first) % 2
+        x, t = values(4, 6, seed=step), values(4, 3, seed=50 + step)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MLCTrainingWarning)
+            found = [program.training, other][who].step(x, t)
+        hand[who].zero_grad()
+        wanted = torch.nn.functional.mse_loss(module(torch.from_numpy(x)), torch.from_numpy(t))
+        wanted.backward()
+        hand[who].step()
+        assert found == pytest.approx(wanted.item(), rel=1e-4)
+    theirs = hand[0].state[next(iter(module.parameters()))]
+    np.testing.assert_allclose(buffers[0].ravel(), theirs["exp_avg"].ravel(), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(buffers[1].ravel(), theirs["exp_avg_sq"].ravel(), rtol=1e-3, atol=1e-6)
+    assert weights.synchronizeOptimizerData()  # what the tensor shows may be the other one's
+    np.testing.assert_allclose(buffers[0].ravel(), theirs["exp_avg"].ravel(), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("next_one", [adam, sgd_with_momentum], ids=["Adam", "SGD"])
+@pytest.mark.parametrize("how", ["through the graph", "through the tensor"])
+def test_a_new_optimizer_does_not_take_over_bound_state_and_says_so(next_one, how):
+    program = regression(adam(), widths=(6, 3))
+    weights = program.layers[0].weights
+    buffers = [np.zeros((3, 6), np.float32) for _ in range(2)]
+    bound = [data(b) for b in buffers]
+    if how == "through the tensor":
+        assert weights.bindOptimizerData(bound, deviceData=None)
+    assert program.compile()
+    if how == "through the graph":
+        assert program.training.bindOptimizerData(bound, deviceData=None, with_=weights)
+    for _ in range(3):
+        program.step()
+    kept = [b.copy() for b in buffers]
+    assert program.training.compileOptimizer(next_one())
+    before = array(weights)
+    with pytest.warns(MLCTrainingWarning, match="belongs to another optimizer; this one begins without state"):
+        program.step()
+    moved = array(weights) - before
+    for buffer, was in zip(buffers, kept, strict=True):
+        np.testing.assert_array_equal(buffer, was)
+    if next_one is adam:  # its very first step is the learning rate itself, whatever the gradient
+        np.testing.assert_allclose(np.abs(moved), 0.01, rtol=1e-2)
+    assert program.training.bindOptimizerData(
+        [data(b) for b in kept[: len(next_one()._state_names())]], deviceData=None, with_=weights
+    )
+    program.step()
+    assert not np.array_equal(kept[0], buffers[0])
+
+
+def test_state_that_is_bound_for_one_optimizer_leaves_the_others_theirs():
+    program = regression(adam(0.05), widths=(6, 3))
+    other = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=adam())
+    assert other.addInputs(program.inputs, lossLabels=program.labels)
+    assert program.compile() and other.compile(options=[], device=cpu())
+    module = copy.deepcopy(program.graph.to_module())
+    hand = [torch.optim.Adam(module.parameters(), lr=rate) for rate in (0.05, 0.01)]
+    for step in range(8):
+        who = step % 2
+        if step == 4:  # one of the two begins anew
+            buffers = [data(np.zeros(shape, np.float32)) for shape in ((3, 6), (3, 6), (1, 3), (1, 3))]
+            layer = program.layers[0]
+            for bound, with_ in ((buffers[:2], layer.weights), (buffers[2:], layer.biases)):
+                assert program.training.bindOptimizerData(bound, deviceData=None, with_=with_)
+            for parameter in module.parameters():
+                for name in ("exp_avg", "exp_avg_sq"):
+                    hand[0].state[parameter][name].zero_()
+        x, t = values(4, 6, seed=step), values(4, 3, seed=50 + step)
+        found = [program.training, other][who].step(x, t)
+        hand[who].zero_grad()
+        wanted = torch.nn.functional.mse_loss(module(torch.from_numpy(x)), torch.from_numpy(t))
+        wanted.backward()
+        hand[who].step()
+        assert found == pytest.approx(wanted.item(), rel=1e-4), step
