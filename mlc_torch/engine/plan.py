@@ -70,6 +70,8 @@ class Plan:
     losses: tuple[int, ...] = ()
     injected: tuple[int, ...] = ()
     """Slots that a gradient from outside is added to."""
+    closed: tuple[int, ...] = ()
+    """Slots that have a gradient in a linked graph, which is stopped before it comes here."""
     trained: tuple[Trained, ...] = ()
     wanted: tuple[int, ...] = ()
     """Slots whose gradient somebody asked for."""
@@ -120,7 +122,7 @@ class Plan:
         whichever of them are updated; compared by identity, so that both plans must be alive."""
         return (
             tuple(map(id, self.cells)),
-            (self.fed_count, self.constant_count, self.readable, self.losses, self.injected, self.wanted),
+            (self.fed_count, self.constant_count, self.readable, self.losses, self.injected, self.closed, self.wanted),
             (self.stopped, self.device, {slot: tuple(map(id, hooks)) for slot, hooks in self.hooks.items()}),
             [(id(s.module), s.sources, s.results, s.guarded, s.rows) for s in self.steps],
             [(id(t.cell), tuple(map(id, t.uses)), t.slot) for t in self.trained],
@@ -169,7 +171,7 @@ class Plan:
 
     @property
     def differentiates(self) -> bool:
-        return bool(self.losses or self.injected)
+        return bool(self.losses or self.injected or self.closed)
 
 
 def _channels(shape: tuple[int, ...]) -> int:

@@ -21,6 +21,7 @@ class PlanRequest:
     """Results that are read whatever happens to their handles."""
     losses: list[TensorState] = field(default_factory=list)
     injected: list[TensorState] = field(default_factory=list)
+    closed: list[TensorState] = field(default_factory=list)
     wanted: list[TensorState] = field(default_factory=list)
     stopped: list[TensorState] = field(default_factory=list)
     trained_tensors: list[tuple[TensorState, bool]] = field(default_factory=list)
@@ -89,6 +90,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
         readable=numbered(readable),
         losses=numbered(request.losses),
         injected=numbered(request.injected),
+        closed=numbered(request.closed),
         trained=_trained(nodes, request, slots) if request.trains else (),
         wanted=numbered(request.wanted),
         stopped=stopped,

@@ -204,7 +204,10 @@ class TrainableGraph(GradientGraph):
         imported = [c for n in nodes for c in n.reads if id(c) in request.linked]
         request.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
         request.readable += request.losses  # step, evaluate and fit tell their sum
-        request.injected = [cell for cell, _ in steering.from_user.values()] + self._exported(nodes)
+        stopped = {id(c) for c in steering.stopped}
+        request.closed = [c for c in self._exported(nodes) if id(c) in stopped]
+        request.injected = [cell for cell, _ in steering.from_user.values()]
+        request.injected += [c for c in self._exported(nodes) if id(c) not in stopped]
         request.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
         request.stopped = steering.stopped
         request.trained_tensors = self._trained_tensors()

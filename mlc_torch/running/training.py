@@ -251,7 +251,7 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         late += [(cell, "a graph that reads", "linked") for cell in self._exported(self._planned_nodes())]
         for cell, what, happened in late:
             slot = session.plan.slots.get(id(cell))
-            if slot is not None and slot not in session.given:
+            if slot is not None and slot not in (*session.given, *session.plan.closed):
                 refuse(
                     f"{what} {cell.label!r} was {happened} after the forward pass, which has no place for its gradient; call "
                     "executeForward again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,6 +21,7 @@ from mlc_torch import (
     MLCReshapeLayer,
     MLCTensor,
     MLCTrainingGraph,
+    MLCTrainingWarning,
     MLCTransposeLayer,
     last_refusal,
 )
@@ -84,6 +86,51 @@ def test_the_gradients_of_the_lower_graph_come_from_the_upper():
     got = split.lower.gradientData(forParameter=split.first.weights, layer=split.first)
     want = whole.training.gradientData(forParameter=whole.layers[0].weights, layer=whole.layers[0])
     np.testing.assert_allclose(np.frombuffer(got, np.float32), np.frombuffer(want, np.float32), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("by", ["lower", "upper"])
+def test_a_gradient_stops_at_the_link_whichever_graph_stops_it(by, torch_device):
+    """As in one graph: what lies below stays, what lies above learns."""
+    split, whole = Split(on(torch_device), link=False), regression(widths=(6, 5, 3), device=on(torch_device))
+    assert whole.training.stopGradient(for_=whole.training.resultTensors(for_=whole.layers[0])) and whole.compile()
+    graph = getattr(split, by)
+    assert graph.stopGradient(for_=[split.h]) and graph.compile(options=LINK, device=split.device)
+    assert split.lower.link(with_=[split.upper])
+    before = array(split.first.weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MLCTrainingWarning)  # the lower one has nothing to learn, and says so
+        for _ in range(3):
+            split.bind()
+            assert split.lower.executeForward(batchSize=0) and split.upper.executeForward(batchSize=0)
+            assert split.upper.executeGradient(batchSize=0) and split.lower.executeGradient(batchSize=0)
+            assert split.lower.executeOptimizerUpdate() and split.upper.executeOptimizerUpdate()
+            whole.step()
+    for training in (split.lower, split.upper, whole.training):
+        training.synchronizeUpdates()
+    np.testing.assert_array_equal(array(split.first.weights), before)
+    for mine, theirs in zip((split.first, split.second), whole.layers, strict=True):
+        np.testing.assert_allclose(array(mine.weights), array(theirs.weights), rtol=1e-5, atol=1e-6)
+
+
+def test_where_a_gradient_stops_only_the_programs_own_goes_on():
+    """Neither a loss of the graph that computes the tensor comes through nor that of a linked one."""
+    split, t = Split(cpu(), link=False), placeholder(4, 5)
+    lower, labels, given = (
+        MLCTrainingGraph(graphObjects=[split.graphs[0]], lossLayer=loss(), optimizer=sgd()),
+        values(4, 5, seed=9),
+        values(4, 5, seed=11),
+    )
+    assert lower.addInputs({"x": split.x}, lossLabels={"t": t}) and lower.stopGradient(for_=[split.h])
+    gradient = lower.allocateUserGradient(for_=split.h)
+    assert lower.compile(options=LINK, device=cpu()) and lower.link(with_=[split.upper])
+    split.lower = lower
+    split.bind()
+    assert lower.bindAndWriteData({"t": data(labels)}, forInputs={"t": t}, to=cpu(), synchronous=True)
+    assert gradient.bindAndWriteData(data(given), to=cpu())
+    assert lower.executeForward(batchSize=0) and split.upper.executeForward(batchSize=0)
+    assert split.upper.executeGradient(batchSize=0) and lower.executeGradient(batchSize=0)
+    found = np.frombuffer(lower.gradientData(forParameter=split.first.weights, layer=split.first), np.float32)
+    np.testing.assert_allclose(found.reshape(5, 6), given.T @ split.given["x"], rtol=1e-4, atol=1e-5)
 
 
 def test_orders_that_cannot_be_are_refused_with_the_step_named():
