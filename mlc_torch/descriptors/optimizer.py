@@ -25,6 +25,16 @@ def _bound(who: str, value: float, never: float) -> float:
     return value
 
 
+def _bounds(least: float, most: float) -> dict[str, float]:
+    found = {
+        "gradientClipMax": _bound("gradientClipMax", most, -math.inf),
+        "gradientClipMin": _bound("gradientClipMin", least, math.inf),
+    }
+    if least > most:
+        refuse(f"gradientClipMin is {least} and gradientClipMax {most}; no gradient lies between")
+    return found
+
+
 def _norm(who: str, value: float) -> float:
     """A norm below 0 would turn gradients round, so that a loss goes up."""
     if not value >= 0:
@@ -85,8 +95,7 @@ class MLCOptimizerDescriptor(Descriptor):
             gradientRescale=finite("gradientRescale", gradientRescale),
             appliesGradientClipping=appliesGradientClipping,
             gradientClippingType=gradientClippingType,
-            gradientClipMax=_bound("gradientClipMax", gradientClipMax, -math.inf),
-            gradientClipMin=_bound("gradientClipMin", gradientClipMin, math.inf),
+            **_bounds(gradientClipMin, gradientClipMax),
             maximumClippingNorm=_norm("maximumClippingNorm", maximumClippingNorm),
             customGlobalNorm=_norm("customGlobalNorm", finite("customGlobalNorm", customGlobalNorm)),
             regularizationType=regularizationType,

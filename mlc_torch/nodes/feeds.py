@@ -169,6 +169,15 @@ def declared_batch(
     return known[0] if known else 0
 
 
+def refuse_part(batch: int, labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> None:
+    """Without inputs nothing says which samples a short batch has: the graph runs as a whole."""
+    computed = [c for node in nodes if not isinstance(node.layer, MLCLossLayer) for c in node.results]
+    sizes = dict.fromkeys(cell.shape[0] for cell in (*labels.values(), *computed))
+    if batch not in sizes:
+        whole = " or ".join(map(str, (0, *sizes)))
+        refuse(f"batchSize is {batch}; a graph without inputs computes all that its tensors hold: give {whole}")
+
+
 _UNSIGNED = {torch.int32: np.uint32, torch.int64: np.uint64}
 
 

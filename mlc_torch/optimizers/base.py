@@ -255,3 +255,9 @@ def fraction(who: str, value: float) -> float:
     if not 0 <= value < 1:
         refuse(f"{who} must lie in [0, 1), got {value}")
     return value
+
+
+def check_rule(optimizer: MLCOptimizer) -> None:
+    """Refuse one that cannot update anything."""
+    if type(optimizer) is MLCOptimizer:
+        refuse("MLCOptimizer itself has no update rule; use MLCSGDOptimizer, MLCAdamOptimizer or another of its kinds")

@@ -10,7 +10,7 @@ from mlc_torch.graph.binding import Part
 from mlc_torch.graph.graph import MLCGraph
 from mlc_torch.graph.locks import Locks, locked
 from mlc_torch.layers.sharing import Axis
-from mlc_torch.nodes.feeds import LINKED, Feed, counted_axis, declared_batch
+from mlc_torch.nodes.feeds import LINKED, Feed, counted_axis, declared_batch, refuse_part
 from mlc_torch.nodes.node import Node, in_order, producers
 from mlc_torch.nodes.samples import axes_in_one_process
 from mlc_torch.nodes.sequences import with_lengths
@@ -294,6 +294,8 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             refuse(f"batchSize must not be negative, got {batch_size}")
         if full and batch_size > full:
             refuse(f"batchSize is {batch_size}, the inputs hold {full} samples; a batch may be smaller, not larger")
+        if not full and batch_size:
+            refuse_part(batch_size, self._declared.labels, self._planned_nodes())
         return batch_size or full
 
     def _batches(self, cells: Mapping[str, TensorState], batch_size: int) -> dict[str, Part]:

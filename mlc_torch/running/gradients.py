@@ -246,11 +246,10 @@ class GradientGraph(ExecutableGraph):
         """The gradients of one of our results in the graphs that read it; they went back after ``number``.
 
         Each that went forward since, to be differentiated, has its part. One that did not, as a head that has its turn in another
-        step, has none. Behind ``stopGradient`` it is not asked for.
+        step, has none, nor has one that is stopped.
         """
-        if any(cell is c for c in self._steering.stopped):
-            return []
-        readers = [g._runs for g in self._linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
+        linked = () if any(cell is c for c in self._steering.stopped) else self._linked
+        readers = [g._runs for g in linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
         went = [runs for runs in readers if runs.begun > number]
         there = [runs.last for runs in went if runs.last is not None and runs.last.phase.has_gradients]
         if readers and (not there or len(there) < len(went)):

@@ -17,6 +17,7 @@ from mlc_torch.nodes.feeds import LINKED
 from mlc_torch.nodes.loss_node import no_labels, own_loss_node
 from mlc_torch.nodes.node import Node, own_states, producers, reached, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
+from mlc_torch.optimizers.base import check_rule
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.running.gradients import GradientGraph
 from mlc_torch.running.midst import refuse_in_the_midst
@@ -63,7 +64,7 @@ class TrainableGraph(GradientGraph):
     def _create(cls, graphObjects, lossLayer, optimizer):
         """A training graph over the layers of these graphs; loss layer and optimizer may be ``None``."""
         if optimizer is not None:
-            _check_rule(optimizer)
+            check_rule(optimizer)
         made = cls._over(graphObjects, lossLayer=lossLayer, optimizer=optimizer, steering=GradientState())
         if lossLayer is not None:
             owner = lossLayer._belongs_to()
@@ -162,7 +163,7 @@ class TrainableGraph(GradientGraph):
         refuse_in_the_midst(self)
         if self._compiled is None:
             refuse("compile the graph before its optimizer")
-        _check_rule(optimizer)
+        check_rule(optimizer)
         self._optimizer = optimizer
         self._changed()
         return True
@@ -204,10 +205,8 @@ class TrainableGraph(GradientGraph):
         imported = [c for n in nodes for c in n.reads if id(c) in request.linked]
         request.losses = [n.results[0] for n in nodes if self._is_loss(n.layer)]
         request.readable += request.losses  # step, evaluate and fit tell their sum
-        stopped = {id(c) for c in steering.stopped}
-        request.closed = [c for c in self._exported(nodes) if id(c) in stopped]
         request.injected = [cell for cell, _ in steering.from_user.values()]
-        request.injected += [c for c in self._exported(nodes) if id(c) not in stopped]
+        request.exported = self._exported(nodes)
         request.wanted = [c for c in (*inputs, *asked, *imported) if c.dtype.is_floating_point]
         request.stopped = steering.stopped
         request.trained_tensors = self._trained_tensors()
@@ -268,8 +267,7 @@ class TrainableGraph(GradientGraph):
         warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_half_trained(self._runs.warned, nodes, session.plan.trained)
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
-        if session.updater is not None:
-            warn_of_others_state(self._runs.warned, session.updater.began_anew)
+        warn_of_others_state(self._runs.warned, session.updater)
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
 
     def _learns(self, session: Session, nodes: list[Node]) -> bool:
@@ -319,8 +317,3 @@ class TrainableGraph(GradientGraph):
             if last.updater is not None and last.phase is Phase.updated:
                 total += last.updater.state_bytes()
         return total
-
-
-def _check_rule(optimizer: MLCOptimizer) -> None:
-    if type(optimizer) is MLCOptimizer:
-        refuse("MLCOptimizer itself has no update rule; use MLCSGDOptimizer, MLCAdamOptimizer or another of its kinds")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.plan import Plan, Trained
+from mlc_torch.engine.updater import Updater
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
 from mlc_torch.nodes.node import Node, producers
@@ -150,9 +151,9 @@ def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells:
             )
 
 
-def warn_of_others_state(warned: set[str], anew: Iterable[TensorState]) -> None:
-    """Tensors that an optimizer begins ``anew`` with, although state is bound for them: another has taken that up."""
-    for cell in anew:
+def warn_of_others_state(warned: set[str], updater: Updater | None) -> None:
+    """Tensors that an optimizer begins anew with, although state is bound for them: another has taken that up."""
+    for cell in () if updater is None else updater.began_anew:
         warn_once(
             warned,
             "optimizer data of another",

@@ -622,6 +622,32 @@ def test_read_only_weights_bound_later_are_trained_in_memory_of_their_own(way, t
     assert memory == ones.tobytes()
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_graph_without_inputs_runs_as_a_whole(trains):
+    """Which samples a part of it would have, nobody says: another number is refused, and was ignored."""
+    graph, held, t = MLCGraph(), tensor(values(6, 3, seed=8)), placeholder(6, 3)
+    y = graph.node(dense(3, 3), source=held)
+    if trains:
+        made = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+        assert made.setTrainingTensorParameters([MLCTensorParameter(tensor=held)])
+        assert made.addInputs({}, lossLabels={"t": t})
+    else:
+        made = MLCInferenceGraph(graphObjects=[graph])
+        assert made.addInputs({}) and made.addOutputs({"y": y})
+    assert made.compile(options=[], device=cpu())
+
+    def run(size):
+        given = {"lossLabelsData": {"t": data(values(6, 3))}, "lossLabelWeightsData": None} if trains else {}
+        return made.execute(inputsData={}, **given, batchSize=size, options=SYNCHRONOUS)
+
+    for wrong in (4, 99, 1):
+        assert not run(wrong)
+        assert last_refusal().reason == (
+            f"batchSize is {wrong}; a graph without inputs computes all that its tensors hold: give 0 or 6"
+        )
+    assert run(0) and run(6)
+
+
 def test_a_trained_tensor_bound_by_the_graph_goes_on_from_there():
     """One step from the bound value: w - rate * gradient, the loss being the mean of (w + 0)."""
     start, again = np.full((1, 4), 3, np.float32), np.full((1, 4), 5, np.float32)

@@ -245,6 +245,13 @@ def test_a_clipping_bound_may_be_infinite_where_that_means_none():
         assert descriptor(Settings(**{name: -never})) is not None
 
 
+def test_clipping_bounds_that_were_mixed_up_are_refused():
+    """Every gradient would become the upper one, whichever way it points."""
+    assert descriptor(Settings(clip_min=0.5, clip_max=-0.5)) is None
+    assert last_refusal().reason == "gradientClipMin is 0.5 and gradientClipMax -0.5; no gradient lies between"
+    assert descriptor(Settings(clip_min=0.5, clip_max=0.5)) is not None
+
+
 def test_defaults_of_the_short_initializers():
     """evidence.md F.2, and C24 for the custom norm."""
     short = descriptor(Settings())
