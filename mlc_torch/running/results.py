@@ -80,14 +80,11 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
                 targets.append((cell, memory))  # nearly always
                 continue
         # A gradient's samples lie where those of its tensor do.
-        axis = (
-            None
-            if batch == full
-            else graph._sample_axes().get(id(cell if cell.gradient_of is None else cell.gradient_of))
-        )
+        counts = graph._sample_axes().get(id(cell if cell.gradient_of is None else cell.gradient_of))
+        axis = None if batch == full else counts
         short = axis == 0
         if data._length < cell.nbytes or short:
-            check_bytes(name, cell, data, batch if short else 0, cell.shape[0] == full)
+            check_bytes(name, cell, data, batch if short else 0, counts == 0)
         memory = data._bytes
         if memory.readonly:
             refuse(f"the buffer for output {name!r} is read-only")

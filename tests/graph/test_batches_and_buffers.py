@@ -29,6 +29,7 @@ from mlc_torch import (
     MLCTensorParameter,
     MLCTrainingGraph,
     MLCTrainingWarning,
+    MLCTransposeLayer,
     last_refusal,
 )
 from mlc_torch.refusals import MLCRefusal
@@ -556,6 +557,28 @@ def test_output_buffers_that_do_not_serve_are_refused_before_anything_runs():
     assert not program.execute(outputsData={"y": frozen}) and "read-only" in str(last_refusal())
     np.testing.assert_array_equal(array(program.layers[0].weights), before)
     assert program.execute(outputsData=None) and program.execute(outputsData={})
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_buffer_for_a_result_without_rows_of_samples_is_given_whole(size):
+    """As many rows as samples, and none of them is one: with a smaller batch fewer are no use."""
+    graph, x = MLCGraph(), placeholder(4, 4)
+    y = graph.node(MLCTransposeLayer(dimensions=[1, 0]), source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert (
+        inference.addInputs({"x": x}) and inference.addOutputs({"y": y}) and inference.compile(options=[], device=cpu())
+    )
+    given, half, whole = values(4, 4), np.full((2, 4), 7, np.float32), np.full((4, 4), 7, np.float32)
+
+    def run(out):
+        return inference.execute(
+            inputsData={"x": data(given)}, outputsData={"y": data(out)}, batchSize=size, options=SYNCHRONOUS
+        )
+
+    assert not run(half) and (half == 7).all()
+    assert last_refusal().reason.endswith("counts no samples, so it is given whole, whatever the size of the batch")
+    assert run(whole)
+    np.testing.assert_array_equal(whole[:, :size], given[:size].T)
 
 
 def test_several_outputs_and_intermediate_ones():
