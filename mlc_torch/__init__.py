@@ -21,6 +21,7 @@ try:
     from mlc_torch.running.handlers import MLCGraphCompletionHandler
     from mlc_torch.spelling import CLASSES
     from mlc_torch.spelling import MLCObject as _Object
+    from mlc_torch.spelling.closest import hint as _hint
     from mlc_torch.tensor import (
         MLCTensor,
         MLCTensorData,
@@ -55,4 +56,5 @@ def __getattr__(name: str) -> object:
     """``mlc_torch.interop``, ``mlc_torch.testing`` and ``mlc_torch.objc`` load when they are first used."""
     if name in ("interop", "objc", "testing"):
         return importlib.import_module(f"mlc_torch.{name}")
-    raise AttributeError(f"module 'mlc_torch' has no attribute {name!r}")
+    there = "" if name.startswith("_") else _hint(name, __all__)
+    raise AttributeError(f"module 'mlc_torch' has no attribute {name!r}{there}")

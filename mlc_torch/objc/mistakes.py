@@ -14,12 +14,24 @@ from mlc_torch.spelling.closest import near_miss
 from mlc_torch.spelling.own import wrong_type
 
 
+def constants_of(type_: str) -> list[str]:
+    """The flat constants of an enumeration or an option set; none of anything else."""
+    return list(api()["enums"].get(type_) or api()["option_sets"].get(type_) or ())
+
+
+def constant_meant(type_: str, name: str) -> str | None:
+    """The flat constant of an enumeration or an option set that a script probably means by ``name``."""
+    by_ending = {constant.removeprefix(type_): constant for constant in constants_of(type_)}
+    meant = near_miss(name.removeprefix(type_), by_ending)
+    return None if meant is None else by_ending[meant]
+
+
 def explain_constant(member: Member, receiver: Any, args: Sequence[Any]) -> None:
     """Raise the sentence for an argument that should be one of the flat constants; return where the error came from elsewhere."""
     for param, value in zip(member.params, args, strict=True):
         type_ = param.type.removesuffix("?")
-        cases = api()["enums"].get(type_) or api()["option_sets"].get(type_)
-        if cases is None or value is None:
+        cases = constants_of(type_)
+        if not cases or value is None:
             continue
         try:
             CLASSES[type_]._coerce(value)  # type: ignore[attr-defined]  # every enumeration has it
@@ -27,7 +39,6 @@ def explain_constant(member: Member, receiver: Any, args: Sequence[Any]) -> None
             continue
         except TypeError:
             owner = receiver if isinstance(receiver, type) else type(receiver)
-            by_ending = {name.removeprefix(type_): name for name in cases}
-            meant = near_miss(spoken(value).removeprefix(type_), by_ending)
-            expected = f"a number ({', '.join(cases)})" if meant is None else by_ending[meant]
+            meant = constant_meant(type_, spoken(value))
+            expected = f"a number ({', '.join(cases)})" if meant is None else meant
             raise wrong_type(f"{owner.__name__}.{member.name}", param.name, expected, value) from None

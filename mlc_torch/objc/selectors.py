@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from mlc_torch.objc.encodings import function_metadata, is_out, metadata
 from mlc_torch.spelling.signature import Param, selector_name
@@ -60,11 +60,26 @@ class Selector:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        arguments = ", ".join(p.name for p in self._member.params)
-        raise AttributeError(
-            f"{self.__name__} is a selector, which has no attribute {name!r}; PyObjC calls properties too: "
-            f"{self.__name__}({arguments}).{name}"
-        )
+        raise AttributeError(self._not_called(f"has no attribute {name!r}", f".{name}"))
+
+    def _not_called(self, lack: str, then: str) -> str:
+        call = f"{self.__name__}({', '.join(p.name for p in self._member.params)})"
+        return f"{self.__name__} is a selector, which {lack}; PyObjC calls properties too: {call}{then}"
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(self._not_called("has no elements", ""))
+
+    def __contains__(self, element: object) -> NoReturn:
+        raise TypeError(self._not_called("has no elements", ""))
+
+    def __len__(self) -> NoReturn:
+        raise TypeError(self._not_called("has no length", ""))
+
+    def __getitem__(self, index: object) -> NoReturn:
+        raise TypeError(self._not_called("has no elements", f"[{index!r}]"))
+
+    def __bool__(self) -> bool:
+        return True  # as any function is, although it has ``__len__``
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if named:

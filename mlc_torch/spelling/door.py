@@ -86,7 +86,8 @@ def passing(
         known[convert] = _converter(param.type)
         lines += [f"{value} = {text}", *_converted(value, param.type, convert, known, packing is not None)]
         handed[param.name] = value
-        arguments.append((place, param.name if keyword == "_" else keyword, param.type, converter(param.type)))
+        named = param.name if keyword == "_" or not declaration.signature.swift else keyword
+        arguments.append((place, named, param.type, converter(param.type)))
     for name, fixed in declaration.fixed.items():
         known[f"fixed{tag}_{name}"] = fixed
         handed[name] = f"fixed{tag}_{name}"

@@ -170,10 +170,29 @@ def test_a_wrong_argument_beside_constants_is_told_as_before():
         MLCompute.MLCTensor.tensorWithShape_dataType_("2", MLCompute.MLCDataTypeFloat32)
 
 
+@pytest.mark.parametrize("start", ["descriptor", "convolutionTransposeDescriptor", "depthwiseConvolutionDescriptor"])
+def test_the_first_argument_of_a_selector_is_told_without_the_words_before_it(start):
+    members = [n for n in dir(MLCompute.MLCConvolutionDescriptor) if n.startswith(f"{start}WithKernelSizes_")]
+    assert len(members) == 2
+    for name in members:
+        with pytest.raises(TypeError, match="argument 'kernelSizes' expects"):
+            getattr(MLCompute.MLCConvolutionDescriptor, name)(*[3] * name.count("_"))
+
+
 def test_selectors_are_called_and_take_arguments_in_order(tensor):
     with pytest.raises(AttributeError, match=r"^descriptor is a selector, .* 'shape'; .*: descriptor\(\)\.shape$"):
         tensor.descriptor.shape  # noqa: B018
     assert not hasattr(tensor.descriptor, "_nothing")
+    shape = tensor.descriptor().shape
+    for read, lack, call in (
+        (list, "elements", ""),
+        (len, "length", ""),
+        (lambda s: 2 in s, "elements", ""),
+        (lambda s: s[0], "elements", r"\[0\]"),
+    ):
+        with pytest.raises(TypeError, match=rf"^shape is a selector, which has no {lack}; .*: shape\(\){call}$"):
+            read(shape)
+    assert shape  # as a function is
     with pytest.raises(TypeError, match=r"no argument by its name \(shape\): tensorWithShape_\(shape\)$"):
         MLCompute.MLCTensor.tensorWithShape_(shape=[2])
 

@@ -96,6 +96,18 @@ def test_a_near_miss_on_a_program_s_own_class_is_set_with_a_warning_at_the_progr
         (lambda: mlc.MLCPaddingPolicy.zzz, "MLCPaddingPolicy has no case 'zzz'; there is same, valid, sized"),
         (lambda: mlc.MLCPaddingPolicy.vallid, "MLCPaddingPolicy has no case 'vallid'; closest: valid"),
         (lambda: mlc.MLCPoolingType.averge, "MLCPoolingType has no case 'averge'; closest: average"),
+        (lambda: mlc.MLCTensr, "module 'mlc_torch' has no attribute 'MLCTensr'; closest: MLCTensor"),
+        (lambda: mlc.zzz, "module 'mlc_torch' has no attribute 'zzz'"),
+        (
+            lambda: objc.MLCDataType.float32,
+            "MLCDataType is only a name for int, without 'float32'; the module has MLCDataTypeFloat32",
+        ),
+        (
+            lambda: objc.MLCExecutionOptions.zzz,
+            "MLCExecutionOptions is only a name for int, without 'zzz'; the module has MLCExecutionOptionsNone, "
+            "MLCExecutionOptionsSkipWritingInputDataToDevice, MLCExecutionOptionsSynchronous, MLCExecutionOptionsProfiling, "
+            "MLCExecutionOptionsForwardForInference, MLCExecutionOptionsPerLayerProfiling",
+        ),
     ],
 )
 def test_a_case_that_is_not_there_is_named_with_the_class_and_the_closest(read, says):
