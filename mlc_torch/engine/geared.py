@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import is_anomaly_enabled
 
 from mlc_torch.engine.choice import fast_gear
 from mlc_torch.engine.gear import Gear, Tensors
@@ -57,6 +58,8 @@ class Geared:
             return self._always_plain
         if not self.is_hooked():
             return None
+        if is_anomaly_enabled():
+            return "torch.autograd.detect_anomaly looks into each module's gradient"
         if self.plan.hooks:
             return "gradient hooks are registered"
         where = "a layer's module" if any(self._hooks) else "a parameter"
@@ -64,7 +67,7 @@ class Geared:
 
     def is_hooked(self) -> bool:
         """Whether a program wants to be called in the middle of a phase."""
-        if self.plan.hooks or any(self._hooks):
+        if self.plan.hooks or any(self._hooks) or is_anomaly_enabled():
             return True
         for p in self._parameters:  # noqa: SIM110 - any() over a generator would be a call for each of them
             if p._backward_hooks or p._post_accumulate_grad_hooks:

@@ -51,6 +51,21 @@ def test_anomaly_detection(call):
     steps_inside(quiet_anomalies, pair, call)
 
 
+def test_what_detects_anomalies_finds_them_and_a_graph_compiled_inside_is_fast_outside(capfd):
+    """Recorded code has no autograd that could be looked into; and to record it inside filled the terminal with traces."""
+    pair = Pair(perceptron, steps=0)
+    training = pair.subject.training
+    with quiet_anomalies():
+        assert pair.subject.compile() and pair.subject.execute(0)
+        assert training.summary().why == "torch.autograd.detect_anomaly looks into each module's gradient"
+        assert "Error" not in "".join(capfd.readouterr())
+        pair.subject.parameters[0].torch.fill_(float("inf"))
+        assert not pair.subject.execute(1) and "MseLossBackward0' returned nan values" in str(mlc.last_refusal())
+    pair.subject.load_from(pair.twin)
+    assert pair.subject.execute(2) and pair.subject.execute(3)
+    assert training.summary().gear == "planned"
+
+
 @around
 @networks
 def test_everything_inside(network, context):
