@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mlc_torch.engine import same_bytes
-from mlc_torch.engine.same_bytes import Copied
+from mlc_torch.engine.same_bytes import Copied, memory_differs
 
 
 def pretend(monkeypatch, threads: int, cores: int = 16) -> None:
@@ -90,17 +90,19 @@ def test_who_compares_goes_by_the_number_of_threads_cores_and_bytes(monkeypatch,
 
 def test_two_threads_compare(monkeypatch):
     pretend(monkeypatch, 2)
-    copied, seen = Copied(pairs_of(8, 8)), set()
+    copied, seen, begun = Copied(pairs_of(8, 8)), set(), threading.Event()
 
-    def telling(compare):
-        def told(*given):
-            seen.add(threading.get_ident())
-            return compare(*given)
+    def beside(*given):
+        seen.add(threading.get_ident())
+        begun.set()
+        return memory_differs()(*given)
 
-        return told
+    def here(*given):
+        seen.add(threading.get_ident())
+        assert begun.wait(30)  # so little would be compared before the other thread wakes up
+        return memory_differs()(*given)
 
-    for one in (copied._here, copied._beside):
-        one._compare = telling(one._compare)
+    copied._here._compare, copied._beside._compare = here, beside
     assert not copied.differ()
     assert len(seen) == 2
 
