@@ -222,6 +222,44 @@ def convolution(inputs: int, outputs: int, size: int, stride: int, padding: int)
     return MLCConvolutionLayer(weights=weights, biases=None, descriptor=descriptor)
 
 
+class Shapes(TorchDispatchMode):
+    """Writes down what operations are over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, tuple[int, ...]]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if args and isinstance(args[0], torch.Tensor):
+            self.seen.append((func.overloadpacket.__name__, tuple(args[0].shape)))
+        return func(*args, **(kwargs or {}))
+
+
+def averaged_images(options):
+    """A convolution's channels, averaged over the whole image: one step's operations, and the weights."""
+    graph, x, t = MLCGraph(), placeholder(4, 3, 8, 8), placeholder(4, 2)
+    image = graph.node(MLCActivationLayer.relu, source=graph.node(convolution(3, 16, 3, 1, 1), source=x))
+    mean = MLCReductionLayer(reductionType=MLCReductionType.mean, dimensions=[2, 3])
+    means = graph.reshape(shape=[4, 16], source=graph.node(mean, source=image))
+    graph.node(dense(16, 2), source=means)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=options, device=cpu())
+    given = {"inputsData": {"x": data(values(4, 3, 8, 8))}, "lossLabelsData": {"t": data(values(4, 2))}}
+    with Shapes() as shapes:
+        assert training.execute(**given, lossLabelWeightsData=None, batchSize=0, options=[])
+    return shapes.seen, [array(use.parameter.tensor) for layer in graph.layers for use in layer._parameter_uses]
+
+
+def test_the_gradient_of_a_mean_is_divided_before_it_is_laid_out():
+    """Where it is laid out anew at all, it is written once; the numbers are the same."""
+    seen, found = averaged_images([])
+    _, want = averaged_images(MLCGraphCompilationOptions.disableLayerFusion)
+    large = (4, 16, 8, 8)
+    assert not {("div", large), ("clone", large)} <= set(seen)
+    for one, other in zip(found, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("rows", [4, 12, 300])
 @pytest.mark.parametrize("acl", [True, False])
 def test_attention_to_itself_reads_the_weights_as_they_are(monkeypatch, rows, acl):
