@@ -40,6 +40,9 @@ USUAL: dict[torch.dtype, Element] = {dtype: element for element, dtype in _SAME.
 """What the elements of a NumPy array say that is made for a tensor of this type."""
 
 
+_new: Any = object.__new__
+
+
 class _MadeAtOnce(type):
     """Makes data without ``__new__`` and ``__init__``, which take a sixth of the time: many programs wrap every batch anew.
 
@@ -78,16 +81,23 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     def _create(cls, bytes, length, deallocator=None):
         """The first ``length`` bytes of a buffer. A deallocator is called once, when the memory is no longer used."""
         view, element = seen_as_bytes(bytes)
-        if length != view.nbytes:
+        if length is None:  # the whole of it
+            length = view.nbytes
+        elif length != view.nbytes:
             if length < 0:
                 refuse(f"length must not be negative, got {length}")
             if length > view.nbytes:
                 refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
             view = view[:length]
-        made: MLCTensorData = cls._of(bytes, view, element, deallocator is not None)
+        made = _new(cls)
+        fields = made.__dict__
+        fields["_length"], fields["_owner"], fields["_element"], fields["_shape"] = length, bytes, element, None
+        if type(element) is tuple or not length:
+            fields["_bytes"], fields["_views"] = view, {}
+        else:
+            fields["_lies"] = TensorMemory(bytes, view, is_fixed=deallocator is not None)
         if deallocator is not None:
-            last: Any = made
-            fields = made.__dict__
+            last = made
             if length:
                 # Whoever looks into the memory, be it ``tensor.data`` or a torch tensor, looks through this and holds it.
                 last = memory_at(address_of(view), length, view)
@@ -117,20 +127,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     @classmethod
     def _over(cls, memory: Any) -> MLCTensorData:
         """The whole of a buffer."""
-        return cls._of(memory, *seen_as_bytes(memory))
-
-    @classmethod
-    def _of(cls, memory: Any, view: memoryview, element: Element, is_fixed: bool = False) -> MLCTensorData:
-        """These bytes of a buffer; ``is_fixed``: they are not followed where torch moves its tensor's."""
-        made: MLCTensorData = object.__new__(cls)
-        fields, length = made.__dict__, view.nbytes
-        fields["_length"], fields["_owner"] = length, memory
-        fields["_element"], fields["_shape"] = element, None
-        if type(element) is tuple or not length:
-            fields["_bytes"], fields["_views"] = view, {}
-        else:
-            fields["_lies"] = TensorMemory(memory, view, is_fixed=is_fixed)
-        return made
+        return cls._create(memory, None)
 
     @classmethod
     def _bare(cls) -> MLCTensorData:

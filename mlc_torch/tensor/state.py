@@ -158,9 +158,19 @@ class TensorState:
         """The value where it lies: on the device, else in host memory; ``None`` for a tensor without data."""
         return self.value if self.value is not None else self.host_view()
 
-    @really
     def bytes(self) -> memoryview | None:
         """What ``tensor.data`` shows: the whole host buffer, or the value a graph computed."""
+        value = self.value
+        # A few numbers in order, which many programs read after each call. Read by their address, nothing that surrounds the
+        # caller touches them. (Of a perceptron, x86: 1.2 µs, and 2.0 by the way below.)
+        if self.host is None and self.snapshot is None and value is not None and value.is_cpu:
+            little = 0 < (size := value.nbytes) <= LITTLE
+            if little and value.is_contiguous() and not value.is_neg():
+                return _copied(value, size)
+        return self._bytes()
+
+    @really
+    def _bytes(self) -> memoryview | None:
         if self.host is not None:
             if self.value is not None and self.value.is_cpu:
                 self.download()
@@ -367,9 +377,14 @@ def host_bytes(value: torch.Tensor) -> memoryview:
     if not size:
         return memoryview(b"")
     if size <= LITTLE:
-        return memoryview(memory_type(size).from_address(value.data_ptr()).raw)
+        return _copied(value, size)
     # A third of the time that a NumPy array would take.
     return memoryview(memory_at(value.data_ptr(), size, value)).cast("B").toreadonly()
+
+
+def _copied(value: torch.Tensor, size: int) -> memoryview:
+    """A copy of the bytes of a tensor in order."""
+    return memoryview(memory_type(size).from_address(value.data_ptr()).raw)
 
 
 def _has_moved(view: memoryview) -> bool:
