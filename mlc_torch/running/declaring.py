@@ -294,7 +294,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             refuse(f"batchSize must not be negative, got {batch_size}")
         if full and batch_size > full:
             refuse(f"batchSize is {batch_size}, the inputs hold {full} samples; a batch may be smaller, not larger")
-        if not full and batch_size:
+        if not full and batch_size and not self._linked:
             refuse_part(batch_size, self._declared.labels, self._planned_nodes())
         return batch_size or full
 

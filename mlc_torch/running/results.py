@@ -79,12 +79,12 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
             if data._shape is None and not memory.readonly:
                 targets.append((cell, memory))  # nearly always
                 continue
-        # A gradient's samples lie where those of its tensor do.
-        counts = graph._sample_axes().get(id(cell if cell.gradient_of is None else cell.gradient_of))
-        axis = None if batch == full else counts
+        is_less = data._length < cell.nbytes
+        counted = _counted_axis(cell, graph) if is_less or batch != full else None
+        axis = None if batch == full else counted
         short = axis == 0
-        if data._length < cell.nbytes or short:
-            check_bytes(name, cell, data, batch if short else 0, counts == 0)
+        if is_less or short:
+            check_bytes(name, cell, data, batch if short else 0, counted == 0)
         memory = data._bytes
         if memory.readonly:
             refuse(f"the buffer for output {name!r} is read-only")
@@ -100,6 +100,11 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
             data._must_fit(cell.dtype, shape, f"data for {name!r}")
         targets.append((cell, memory if len(memory) == size else memory[:size]))
     return targets
+
+
+def _counted_axis(cell: TensorState, graph: Making) -> Axis:
+    """Which dimension counts samples; a gradient's lie where those of its tensor do."""
+    return graph._sample_axes().get(id(cell if cell.gradient_of is None else cell.gradient_of))
 
 
 def of_pass(targets: Targets, session: Session) -> Targets:
