@@ -339,7 +339,11 @@ class Randomness:
 
     def position(self) -> Position:
         """The seed, and where every stream stands."""
-        with self._lock: return self.seed, {d: s.get_state() for d, s in self._streams.items()}  # noqa: E701  # fmt: skip
+        with self._lock: return self._position()  # noqa: E701  # fmt: skip
+
+    def _position(self) -> Position:
+        # By itself: from Python 3.12 on the steps of a comprehension are lines of the function that it stands in.
+        return self.seed, {device: stream.get_state() for device, stream in self._streams.items()}
 
     def go_back(self, position: Position) -> None:
         """To where all this stood. It can be repeated."""
