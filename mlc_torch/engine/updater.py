@@ -11,7 +11,9 @@ from mlc_torch.engine.neighbours import Reference, neighbours
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
 from mlc_torch.engine.processor import has_avx
+from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.tensor.optimizer_state import adopt_state, begins_anew, shared_count
+from mlc_torch.tensor.state_owners import was_updated
 
 Numbers = dict[str, Any]
 Update = Callable[[Sequence[torch.Tensor | None]], None]
@@ -76,8 +78,6 @@ class Updater:
         self._begun: tuple[int, list[Any], Any] | None = None
         """The update that is being made: its step, its parameters, and by what the rule tells whether it was made."""
         self.numbers: Numbers = {}
-        self.began_anew = [cell for cell in self.cells if begins_anew(cell, optimizer)]
-        """Whose bound state is another optimizer's."""
         if device.type == "cuda":
             self.keeps_numbers_in(torch.zeros(len(self._names), dtype=torch.float32, device=device))
         self.adopt()
@@ -85,12 +85,20 @@ class Updater:
     def adopt(self) -> None:
         """Take up the parameters' memory and the state bound to them, or start from zeros."""
         names = self.optimizer._state_names()
+        anew = [cell for cell in self.cells if begins_anew(cell, len(names), self.optimizer)]
         states = [adopt_state(cell, len(names), self.optimizer) for cell in self.cells]
         self.params: list[Any] = [cell.value for cell in self.cells]
         self.states = [[of_cell[k] for of_cell in states] for k in range(len(names))]
         self._chosen: tuple[list[bool], list[Any], list[list[torch.Tensor]]] | None = None
         """Which gradients were missing, and parameters and state of the others: in one piece, since a Ctrl-C may strike."""
         self._versions = [c.version for c in self.cells]
+        self._ready = [c for c in self.cells if c.waiting_state is not None]
+        if anew:
+            warn_the_program(
+                f"the optimizer data bound for {anew[0].label!r} is another optimizer's; this one begins without state, unless "
+                "some is bound now",
+                MLCTrainingWarning,
+            )
 
     @property
     def step(self) -> int:
@@ -173,6 +181,9 @@ class Updater:
         """An update was made: it counts, and who else reads the weights is told. Can be repeated."""
         self._count.next = step
         self.optimizer._step_taken(step)
+        while self._ready:
+            was_updated(self._ready[-1], self.optimizer)
+            self._ready.pop()
         if self._asked != neighbours.newest:
             newest = neighbours.newest
             self._others = neighbours.reading(self._changed, self)

@@ -37,7 +37,7 @@ from mlc_torch.spelling.own import as_path, as_switch
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.lack_of_memory import refusing_lack_of_memory
 from mlc_torch.tensor.optimizer_state import adopt_state, refuse_too_few, shared_count
-from mlc_torch.tensor.state_owners import bound_for, held_by, way_back
+from mlc_torch.tensor.state_owners import bound_for, held_for, way_back
 from mlc_torch.torch_private.modes import really
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _state_changes(optimizer: MLCOptimizer, parameters: dict[str, TensorState], 
     changes: list[Change] = []
     for p, cell in parameters.items():
         bound = bound_for(cell, optimizer)
-        if p in with_state or held_by(cell, optimizer) or bound:
+        if p in with_state or held_for(cell, optimizer) or bound:
             refuse_too_few(p, len(bound), len(names))
             values = [states.get(state_name(p, s)) for s in names]
             changes.append(partial(write, cell, values))

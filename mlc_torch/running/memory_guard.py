@@ -14,7 +14,7 @@ from mlc_torch.layers.shape import Permute, Reshape, Slice
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import refuse
 from mlc_torch.seeing.table import in_bytes
-from mlc_torch.tensor.state_owners import bound_for, held_by
+from mlc_torch.tensor.state_owners import bound_for, held_for
 
 _VIEWS = (Reshape, Permute, Slice, Chunk, Sections)
 """Modules whose result is a view of their source, and takes no memory."""
@@ -48,7 +48,7 @@ def first_run_needs(plan: Plan, optimizer: MLCOptimizer | None) -> dict[str, int
     needs = {"inputs": fed}
     if plan.differentiates:
         kept = 0 if optimizer is None else len(optimizer._state_names())
-        updated = [t.cell for t in plan.trained if t.updated and not held_by(t.cell, optimizer)]
+        updated = [t.cell for t in plan.trained if t.updated and not held_for(t.cell, optimizer)]
         needs["results"] = sum(sizes)  # kept for the gradient
         needs["gradients"] = max(sizes, default=0) + sum(t.cell.nbytes for t in plan.trained)
         needs["optimizer state"] = sum(c.nbytes * max(kept - len(bound_for(c, optimizer)), 0) for c in updated)

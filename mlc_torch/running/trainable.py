@@ -31,7 +31,6 @@ from mlc_torch.running.training_warnings import (
     warn_computed,
     warn_half_trained,
     warn_of_loss,
-    warn_of_others_state,
     warn_of_spare_state,
     warn_of_values,
     warn_unmade,
@@ -267,7 +266,6 @@ class TrainableGraph(GradientGraph):
         warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_half_trained(self._runs.warned, nodes, session.plan.trained)
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
-        warn_of_others_state(self._runs.warned, session.updater)
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
 
     def _learns(self, session: Session, nodes: list[Node]) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.plan import Plan, Trained
-from mlc_torch.engine.updater import Updater
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
 from mlc_torch.nodes.node import Node, producers
@@ -149,17 +148,6 @@ def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells:
                 f"the optimizer keeps {kept} tensors for {cell.label!r}, {bound} are bound as optimizer "
                 f"data; {'the first are used' if kept else 'they are not used'}",
             )
-
-
-def warn_of_others_state(warned: set[str], updater: Updater | None) -> None:
-    """Tensors that an optimizer begins anew with, although state is bound for them: another has taken that up."""
-    for cell in () if updater is None else updater.began_anew:
-        warn_once(
-            warned,
-            "optimizer data of another",
-            f"the optimizer data bound for {cell.label!r} belongs to another optimizer; this one begins without state, unless "
-            "some is bound now",
-        )
 
 
 _NAN_LOSS = "loss is NaN"

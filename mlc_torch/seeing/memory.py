@@ -12,6 +12,7 @@ from mlc_torch.engine.captured import Captured
 from mlc_torch.nodes.node import unique_layers
 from mlc_torch.seeing.facts import GraphFacts
 from mlc_torch.seeing.table import Table, in_bytes
+from mlc_torch.tensor.state_owners import all_kept
 
 
 class Memory(Table):
@@ -49,8 +50,8 @@ def _holdings(graph: GraphFacts) -> dict[str, Iterable[Any]]:
         "optimizer state": [
             d._state
             for c in (*parameters, *trained)
-            for kept in (c.optimizer_device_data, *(c.other_optimizers or {}).values())
-            for d in kept
+            for held in (c.optimizer_device_data, *(kept.device_data for kept in all_kept(c)))
+            for d in held
         ],
         "constants": [c.value for plan in plans for c in plan.constants],
         "inputs": [

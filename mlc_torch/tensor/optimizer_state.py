@@ -11,7 +11,7 @@ import torch
 from mlc_torch.refusals import refuse
 from mlc_torch.tensor.data import MLCTensorData
 from mlc_torch.tensor.state import TensorState
-from mlc_torch.tensor.state_owners import bound_for, held_by, take_up
+from mlc_torch.tensor.state_owners import adopt, bound_for, held_for, kept_for
 from mlc_torch.tensor.tensor import MLCTensorOptimizerDeviceData
 
 
@@ -35,21 +35,21 @@ def adopt_state(cell: TensorState, count: int, optimizer: object) -> list[torch.
     if states is None:
         states = [torch.zeros_like(value) for _ in range(count)]
     states = [state.to(value.device) for state in states]
-    there = held_by(cell, optimizer)
+    there = held_for(cell, optimizer)
     if len(there) != count or any(d._state is not state for d, state in zip(there, states, strict=True)):
         there = [MLCTensorOptimizerDeviceData._over(state) for state in states]
-    take_up(cell, there, optimizer)
+    adopt(cell, there, optimizer)
     return states
 
 
-def begins_anew(cell: TensorState, optimizer: object) -> bool:
-    """Whether ``optimizer`` has nothing of a tensor, although state is bound for it: another has taken that up."""
-    return bool(cell.optimizer_data) and not bound_for(cell, optimizer) and not held_by(cell, optimizer)
+def begins_anew(cell: TensorState, count: int, optimizer: object) -> bool:
+    """Whether ``optimizer`` has nothing of a tensor, although state is bound for it: that is another one's."""
+    return bool(count and cell.optimizer_data) and kept_for(cell, optimizer) is None
 
 
 def state_of(cell: TensorState, count: int, optimizer: object) -> list[torch.Tensor] | None:
     """What ``optimizer`` has kept for a tensor, or what was bound for it; ``None`` where it begins from zeros."""
-    there = [d._state for d in held_by(cell, optimizer)]
+    there = [d._state for d in held_for(cell, optimizer)]
     if len(there) == count and all(state is not None for state in there):
         return there
     bound = bound_for(cell, optimizer)[:count]  # of more than the optimizer keeps, the first

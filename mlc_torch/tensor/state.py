@@ -23,6 +23,7 @@ from mlc_torch.tensor.addresses import LITTLE, memory_at, memory_type
 from mlc_torch.tensor.bound_memory import BoundMemory
 from mlc_torch.tensor.data import TORCH_TYPES, MLCTensorData, seen_as_bytes
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
+from mlc_torch.tensor.kept_state import Kept
 from mlc_torch.tensor.staged import staged_for
 from mlc_torch.torch_private.modes import really
 
@@ -62,19 +63,18 @@ class TensorState:
         "host",
         "is_frozen",
         "is_parameter",
+        "kept_states",
         "label",
         "nbytes",
-        "optimizer",
         "optimizer_data",
-        "optimizer_data_owner",
         "optimizer_device_data",
-        "other_optimizers",
         "shape",
         "snapshot",
         "steps",
         "tensor_id",
         "value",
         "version",
+        "waiting_state",
         "why_empty",
     )
 
@@ -94,14 +94,12 @@ class TensorState:
         self.gradient_of: TensorState | None = None
         """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
         self.optimizer_data: list[MLCTensorData] = []
-        """The memory bound for the state that an optimizer keeps."""
-        self.optimizer_data_owner: weakref.ref[Any] | None = None
-        """Whose state that memory holds. ``None``: the first optimizer to come takes it up."""
         self.optimizer_device_data: list[Any] = []
-        self.optimizer: weakref.ref[Any] | None = None
-        """Whose state on the device that is, once it was taken up."""
-        self.other_optimizers: weakref.WeakKeyDictionary[Any, list[Any]] | None = None
-        """What others have kept that train it, too."""
+        """What the tensor shows: the memory that was bound last, and the state of the optimizer that came last."""
+        self.kept_states: weakref.WeakKeyDictionary[Any, Kept] | None = None
+        """What each optimizer keeps of it."""
+        self.waiting_state: Kept | None = None
+        """What was bound through it, until an optimizer makes an update."""
         self.steps: weakref.WeakKeyDictionary[Any, Any] | None = None
         """How far each of them is with it."""
         self.version = 0
@@ -290,8 +288,7 @@ class TensorState:
         made.tensor_id, made.label, made.version = self.tensor_id, self.label, self.version
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
-        made.optimizer, made.other_optimizers, made.steps = self.optimizer, self.other_optimizers, self.steps
-        made.optimizer_data_owner = self.optimizer_data_owner
+        made.kept_states, made.waiting_state, made.steps = self.kept_states, self.waiting_state, self.steps
         made.host, made.value, made.snapshot, made.bound = None, value, None, None
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made

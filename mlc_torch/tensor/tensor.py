@@ -24,7 +24,7 @@ from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.quantization import along, dequantize, quantize
 from mlc_torch.tensor.random import random_values
 from mlc_torch.tensor.state import TensorState, allocate, host_bytes, upload
-from mlc_torch.tensor.state_owners import bind, bound_and_held
+from mlc_torch.tensor.state_owners import all_kept, bind
 from mlc_torch.torch_private.modes import really
 
 _DESCRIPTOR = "descriptor tensorDescriptor: MLCTensorDescriptor"
@@ -457,13 +457,15 @@ class MLCTensor(MLCObject):
         cell = TensorState(self._cell.descriptor, self._cell.host)
         if cell.host is None and self._cell.value is not None:
             cell.host = MLCTensorData._over(bytearray(host_bytes(self._cell.value)))
-        cell.optimizer_data = list(self._cell.optimizer_data)
+        if self._cell.optimizer_data:
+            bind(cell, list(self._cell.optimizer_data), [])
         return self._of(cell)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MLCTensor:
         made = self.__copy__()
         made._cell.host = copy.deepcopy(made._cell.host, memo)
-        made._cell.optimizer_data = copy.deepcopy(made._cell.optimizer_data, memo)
+        if made._cell.optimizer_data:
+            bind(made._cell, copy.deepcopy(made._cell.optimizer_data, memo), [])
         memo[id(self)] = made
         return made
 
@@ -511,11 +513,12 @@ def _data_of(make: Callable[..., torch.Tensor], descriptor: MLCTensorDescriptor,
 
 @really
 def _bring_state(cell: TensorState) -> None:
-    for host, state in bound_and_held(cell):
-        if state._state is not None:
-            target = host._view(cell.dtype, cell.shape)
-            if target.data_ptr() != state._state.data_ptr():
-                target.copy_(state._state.reshape(cell.shape))
+    for kept in all_kept(cell):
+        for host, state in zip(kept.data, kept.device_data, strict=False):
+            if state._state is not None:
+                target = host._view(cell.dtype, cell.shape)
+                if target.data_ptr() != state._state.data_ptr():
+                    target.copy_(state._state.reshape(cell.shape))
 
 
 @really

@@ -55,7 +55,7 @@ def test_training_keeps_results_and_takes_gradients_and_state(optimizer, states)
     assert program.compile()
     plan = program.training._session(Variant.whole).plan
     for cell in (t.cell for t in plan.trained):
-        cell.optimizer_device_data = []  # as before the compile
+        cell.kept_states = None  # as before the compile
     parameters = (6 * 5 + 5 + 5 * 3 + 3) * 4
     results = (4 * 5 + 4 * 5 + 4 * 3 + 1) * 4  # dense, relu, dense, loss
     assert first_run_needs(plan, optimizer) == {
@@ -73,7 +73,7 @@ def test_state_that_is_bound_or_there_is_not_taken_again():
     assert program.compile()
     plan = program.training._session(Variant.whole).plan
     for cell in (t.cell for t in plan.trained):
-        cell.optimizer_device_data = []
+        cell.kept_states = None
     assert first_run_needs(plan, program.training.optimizer)["optimizer state"] == 2 * 3 * 4  # the biases'
     assert program.compile() and program.execute()
     assert (

@@ -32,7 +32,7 @@ from tests.graph.optimizer_bench import (
     gradients,
     starts,
 )
-from tests.graph.programs import array, cpu, data, hyper, loss, on, predictions, regression, tensor, values
+from tests.graph.programs import array, cpu, data, hyper, loss, on, predictions, regression, sgd, tensor, values
 from tests.graph.reference_optimizers import Settings
 
 
@@ -359,7 +359,7 @@ def test_a_new_optimizer_does_not_take_over_bound_state_and_says_so(next_one, ho
     kept = [b.copy() for b in buffers]
     assert program.training.compileOptimizer(next_one())
     before = array(weights)
-    with pytest.warns(MLCTrainingWarning, match="belongs to another optimizer; this one begins without state"):
+    with pytest.warns(MLCTrainingWarning, match="is another optimizer.s; this one begins without state"):
         program.step()
     moved = array(weights) - before
     for buffer, was in zip(buffers, kept, strict=True):
@@ -397,3 +397,100 @@ def test_state_that_is_bound_for_one_optimizer_leaves_the_others_theirs():
         wanted.backward()
         hand[who].step()
         assert found == pytest.approx(wanted.item(), rel=1e-4), step
+
+
+class TwoAdams:
+    """Two graphs over one layer, each with an Adam of its own, beside two of torch's over the same parameters."""
+
+    def __init__(self) -> None:
+        self.program = regression(adam(0.05), widths=(6, 3))
+        other = MLCTrainingGraph(graphObjects=[self.program.graph], lossLayer=loss(), optimizer=adam())
+        assert other.addInputs(self.program.inputs, lossLabels=self.program.labels)
+        assert self.program.compile() and other.compile(options=[], device=cpu())
+        self.graphs, self.layer = (self.program.training, other), self.program.layers[0]
+        self.module = copy.deepcopy(self.program.graph.to_module())
+        self.hand = [torch.optim.Adam(self.module.parameters(), lr=rate) for rate in (0.05, 0.01)]
+        self.count = 0
+
+    def bind(self, who: int | None, scale: float) -> None:
+        """State for all parameters, through a graph or (``None``) through the tensors, where torch's first one is to have it."""
+        parameters = dict(zip((self.layer.weights, self.layer.biases), self.module.parameters(), strict=True))
+        for tensor_, parameter in parameters.items():
+            mean = values(*parameter.shape, seed=7) * np.float32(scale)
+            state = [mean, mean**2 + np.float32(0.1)]
+            bound = [data(s.copy()) for s in state]
+            if who is None:
+                assert tensor_.bindOptimizerData(bound, deviceData=None)
+            else:
+                assert self.graphs[who].bindOptimizerData(bound, deviceData=None, with_=tensor_)
+            names = ("exp_avg", "exp_avg_sq")
+            kept = self.hand[who or 0].state[parameter]
+            kept.setdefault("step", torch.zeros(()))
+            kept |= {n: torch.from_numpy(s.reshape(parameter.shape).copy()) for n, s in zip(names, state, strict=True)}
+
+    def step(self, who: int) -> None:
+        x, t = values(4, 6, seed=self.count), values(4, 3, seed=50 + self.count)
+        self.count += 1
+        found = self.graphs[who].step(x, t)
+        self.hand[who].zero_grad()
+        wanted = torch.nn.functional.mse_loss(self.module(torch.from_numpy(x)), torch.from_numpy(t))
+        wanted.backward()
+        self.hand[who].step()
+        assert found == pytest.approx(wanted.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_optimizers_are_restored_before_either_goes_on(order):
+    net = TwoAdams()
+    net.bind(0, 0.5)
+    net.bind(1, -0.5)
+    for _ in range(3):
+        for who in order:
+            net.step(who)
+
+
+def test_what_is_bound_through_the_tensor_waits_for_an_update():
+    """A graph that evaluates takes up nothing, nor does a compile; whoever updates next goes on with it, the other does not."""
+    net = TwoAdams()
+    net.bind(None, 0.5)
+    assert net.graphs[1].evaluate([(values(4, 6), values(4, 3))]) > 0
+    assert net.graphs[1].compile(options=[], device=cpu())
+    for who in (0, 1, 0, 1):
+        net.step(who)
+
+
+def test_what_is_bound_through_the_tensor_later_goes_before_what_was_bound_through_a_graph():
+    net = TwoAdams()
+    net.bind(0, 0.5)
+    net.bind(1, -0.5)
+    net.bind(None, 0.25)
+    for who in (0, 1, 0, 1):
+        net.step(who)
+
+
+@pytest.mark.parametrize("when", ["in the update phase", "in the whole step"])
+def test_an_optimizer_that_comes_between_the_phases_says_so_too(when):
+    program = regression(adam(), widths=(6, 3))
+    weights = program.layers[0].weights
+    assert program.compile()
+    bound = [data(np.zeros((3, 6), np.float32)) for _ in range(2)]
+    assert program.training.bindOptimizerData(bound, deviceData=None, with_=weights)
+    assert program.phases() and program.update() and program.phases()
+    if when == "in the whole step":
+        assert program.update()
+    assert program.training.compileOptimizer(adam())
+    with pytest.warns(MLCTrainingWarning, match="this one begins without state"):
+        assert program.update() if when == "in the update phase" else program.execute()
+
+
+def test_an_optimizer_that_keeps_no_state_has_nothing_to_say():
+    program = regression(adam(), widths=(6, 3))
+    assert program.compile()
+    bound = [data(np.zeros((3, 6), np.float32)) for _ in range(2)]
+    assert program.training.bindOptimizerData(bound, deviceData=None, with_=program.layers[0].weights)
+    program.step()
+    assert program.training.compileOptimizer(sgd())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program.step()
+        assert program.compile()
