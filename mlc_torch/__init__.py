@@ -52,9 +52,12 @@ for _name, _class in CLASSES.items():
 del _name, _class, _Object
 
 
+_ROOMS = ("interop", "objc", "testing")
+
+
 def __getattr__(name: str) -> object:
     """``mlc_torch.interop``, ``mlc_torch.testing`` and ``mlc_torch.objc`` load when they are first used."""
-    if name in ("interop", "objc", "testing"):
+    if name in _ROOMS:
         return importlib.import_module(f"mlc_torch.{name}")
-    there = "" if name.startswith("_") else _hint(name, __all__)
+    there = "" if name.startswith("_") else _hint(name, (*__all__, *_ROOMS))
     raise AttributeError(f"module 'mlc_torch' has no attribute {name!r}{there}")

@@ -58,7 +58,7 @@ class Geared:
             return self._always_plain
         if not self.is_hooked():
             return None
-        if is_anomaly_enabled():
+        if is_anomaly_enabled() and self.plan.differentiates:
             return "torch.autograd.detect_anomaly looks into each module's gradient"
         if self.plan.hooks:
             return "gradient hooks are registered"
@@ -67,7 +67,7 @@ class Geared:
 
     def is_hooked(self) -> bool:
         """Whether a program wants to be called in the middle of a phase."""
-        if self.plan.hooks or any(self._hooks) or is_anomaly_enabled():
+        if self.plan.hooks or any(self._hooks) or (is_anomaly_enabled() and self.plan.differentiates):
             return True
         for p in self._parameters:  # noqa: SIM110 - any() over a generator would be a call for each of them
             if p._backward_hooks or p._post_accumulate_grad_hooks:

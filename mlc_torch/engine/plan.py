@@ -71,7 +71,8 @@ class Plan:
     injected: tuple[int, ...] = ()
     """Slots that a gradient from outside is added to."""
     closed: tuple[int, ...] = ()
-    """Slots that have a gradient in a linked graph, which is stopped before it comes here."""
+    """Slots that have a gradient in a linked graph, which is stopped before it comes here: the gradient phase is there, and
+    finds none."""
     trained: tuple[Trained, ...] = ()
     wanted: tuple[int, ...] = ()
     """Slots whose gradient somebody asked for."""

@@ -156,7 +156,7 @@ class Session(Geared):
             self._undo.forget()
         constants = self._constants() if self._has_constants else ()
         gear = self._whole.get(mode) if whole and not by_layer else None
-        if gear is None or self._never_fast or any(self._hooks) or (self._parameters and self.is_hooked()):
+        if gear is None or self._never_fast or any(self._hooks) or (self.differentiates and self.is_hooked()):
             gear = self._gear(feeds, mode, whole, by_layer)
         if self.phase is not _IDLE:
             self._forget()

@@ -11,8 +11,7 @@ from mlc_torch.engine.neighbours import Reference, neighbours
 from mlc_torch.engine.pieces import in_pieces
 from mlc_torch.engine.plan import Trained
 from mlc_torch.engine.processor import has_avx
-from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
-from mlc_torch.tensor.optimizer_state import adopt_state, begins_anew, shared_count
+from mlc_torch.tensor.optimizer_state import adopt_state, begins_anew, shared_count, warn_of_others_state
 from mlc_torch.tensor.state_owners import was_updated
 
 Numbers = dict[str, Any]
@@ -93,12 +92,7 @@ class Updater:
         """Which gradients were missing, and parameters and state of the others: in one piece, since a Ctrl-C may strike."""
         self._versions = [c.version for c in self.cells]
         self._ready = [c for c in self.cells if c.waiting_state is not None]
-        if anew:
-            warn_the_program(
-                f"the optimizer data bound for {anew[0].label!r} is another optimizer's; this one begins without state, unless "
-                "some is bound now",
-                MLCTrainingWarning,
-            )
+        warn_of_others_state(anew)
 
     @property
     def step(self) -> int:

@@ -170,12 +170,19 @@ def declared_batch(
 
 
 def refuse_part(batch: int, labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> None:
-    """Without inputs nothing says which samples a short batch has: the graph runs as a whole."""
-    computed = [c for node in nodes if not isinstance(node.layer, MLCLossLayer) for c in node.results]
-    sizes = dict.fromkeys(cell.shape[0] for cell in (*labels.values(), *computed))
+    """Where no input counts samples, nothing says which those of a short batch are: the graph runs as a whole.
+
+    How many there are is what a constant holds, or the labels, or a result that no layer reads.
+    """
+    computed = {id(c): c for node in nodes if not isinstance(node.layer, MLCLossLayer) for c in node.results}
+    read = {id(c): c for node in nodes for c in node.reads if id(c) not in computed}
+    inner = {id(c) for node in nodes if not isinstance(node.layer, MLCLossLayer) for c in node.reads}
+    axes = batch_axes(nodes)
+    sizes = [c.shape[axis] for key, c in read.items() if (axis := axes[key]) is not None and 0 <= axis < len(c.shape)]
+    sizes += [c.shape[0] for c in (*labels.values(), *(c for key, c in computed.items() if key not in inner))]
     if batch not in sizes:
-        whole = " or ".join(map(str, (0, *sizes)))
-        refuse(f"batchSize is {batch}; a graph without inputs computes all that its tensors hold: give {whole}")
+        whole = " or ".join(map(str, dict.fromkeys((0, *sizes))))
+        refuse(f"batchSize is {batch}; no input counts samples, so that all of them are computed: give {whole}")
 
 
 _UNSIGNED = {torch.int32: np.uint32, torch.int64: np.uint64}

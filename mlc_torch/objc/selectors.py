@@ -76,7 +76,8 @@ class Selector:
         raise TypeError(self._not_called("has no length", ""))
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise TypeError(self._not_called("has no elements", f"[{index!r}]"))
+        which = "..." if isinstance(index, slice) else repr(index)
+        raise TypeError(self._not_called("has no elements", f"[{which}]"))
 
     def __bool__(self) -> bool:
         return True  # as any function is, although it has ``__len__``

@@ -81,7 +81,7 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
     every = [c for node in nodes for c in node.results]
     named = {id(c) for c in request.readable}
     readable = [c for c in every if id(c) in named or c.handle() is not None]
-    stopped, closed = frozenset(numbered(request.stopped)), {id(c) for c in request.stopped}
+    stopped, behind = frozenset(numbered(request.stopped)), {id(c) for c in request.stopped}
     axes = ((number, request.axes.get(id(cell))) for number, cell in enumerate(fed))
     return Plan(
         cells=(*fed, *constants, *every),
@@ -90,8 +90,8 @@ def make_plan(nodes: Sequence[Node], fed: Iterable[TensorState], device: MLCDevi
         steps=tuple(steps),
         readable=numbered(readable),
         losses=numbered(request.losses),
-        injected=numbered(request.injected + [c for c in request.exported if id(c) not in closed]),
-        closed=numbered(c for c in request.exported if id(c) in closed),
+        injected=numbered(request.injected + [c for c in request.exported if id(c) not in behind]),
+        closed=numbered(c for c in request.exported if id(c) in behind),
         trained=_trained(nodes, request, slots) if request.trains else (),
         wanted=numbered(request.wanted),
         stopped=stopped,

@@ -123,6 +123,7 @@ class TrainableGraph(GradientGraph):
         "with tensor: MLCTensor) -> Bool",
         "bindOptimizerData:deviceData:withTensor:",
     )
+    @locked
     def _bind_optimizer_data(self, data, deviceData, tensor):
         """Give the optimizer the memory that holds its state for a tensor."""
         self._raise_late_failure()

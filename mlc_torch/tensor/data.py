@@ -81,7 +81,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
     def _create(cls, bytes, length, deallocator=None):
         """The first ``length`` bytes of a buffer. A deallocator is called once, when the memory is no longer used."""
         view, element = seen_as_bytes(bytes)
-        if length is None:  # the whole of it
+        if length is None:  # of ours: the whole of it
             length = view.nbytes
         elif length != view.nbytes:
             if length < 0:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCTrainingWarning, refuse, warn_the_program
 from mlc_torch.tensor.data import MLCTensorData
 from mlc_torch.tensor.state import TensorState
 from mlc_torch.tensor.state_owners import adopt, bound_for, held_for, kept_for
@@ -45,6 +45,16 @@ def adopt_state(cell: TensorState, count: int, optimizer: object) -> list[torch.
 def begins_anew(cell: TensorState, count: int, optimizer: object) -> bool:
     """Whether ``optimizer`` has nothing of a tensor, although state is bound for it: that is another one's."""
     return bool(count and cell.optimizer_data) and kept_for(cell, optimizer) is None
+
+
+def warn_of_others_state(anew: Sequence[TensorState]) -> None:
+    """Say that an optimizer has begun ``anew`` with tensors for which ``begins_anew``."""
+    if anew:
+        warn_the_program(
+            f"the optimizer data bound for {anew[0].label!r} is another optimizer's; this one begins without state, unless some "
+            "is bound now",
+            MLCTrainingWarning,
+        )
 
 
 def state_of(cell: TensorState, count: int, optimizer: object) -> list[torch.Tensor] | None:

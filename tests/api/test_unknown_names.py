@@ -97,6 +97,7 @@ def test_a_near_miss_on_a_program_s_own_class_is_set_with_a_warning_at_the_progr
         (lambda: mlc.MLCPaddingPolicy.vallid, "MLCPaddingPolicy has no case 'vallid'; closest: valid"),
         (lambda: mlc.MLCPoolingType.averge, "MLCPoolingType has no case 'averge'; closest: average"),
         (lambda: mlc.MLCTensr, "module 'mlc_torch' has no attribute 'MLCTensr'; closest: MLCTensor"),
+        (lambda: mlc.testin, "module 'mlc_torch' has no attribute 'testin'; closest: testing"),
         (lambda: mlc.zzz, "module 'mlc_torch' has no attribute 'zzz'"),
         (
             lambda: objc.MLCDataType.float32,

@@ -11,6 +11,7 @@ from mlc_torch.running.road import _drive
 from mlc_torch.torch_private.modes import SURROUNDINGS
 from tests.disturbance.contexts import HARMLESS, UNREAL, quiet_anomalies
 from tests.disturbance.subjects import NETWORKS, PHASES, Pair, Subject, normalized, perceptron
+from tests.graph.programs import hyper
 from tests.interop.programs import data
 
 around = pytest.mark.parametrize("context", HARMLESS.values(), ids=HARMLESS.keys())
@@ -64,6 +65,23 @@ def test_what_detects_anomalies_finds_them_and_a_graph_compiled_inside_is_fast_o
     pair.subject.load_from(pair.twin)
     assert pair.subject.execute(2) and pair.subject.execute(3)
     assert training.summary().gear == "planned"
+
+
+def test_an_anomaly_is_found_where_a_constant_alone_is_trained():
+    """The root of a negative number; no module has a parameter, and the graph was compiled and run before."""
+    graph, held = mlc.MLCGraph(), mlc.MLCTensor.from_numpy(np.full((4, 3), 2, np.float32))
+    graph.node(mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.sqrt), sources=[held])
+    optimizer = mlc.MLCSGDOptimizer(descriptor=hyper(0.1))
+    error = mlc.MLCLossLayer.meanSquaredError(reductionType=mlc.MLCReductionType.mean, weight=1)
+    training = mlc.MLCTrainingGraph(graphObjects=[graph], lossLayer=error, optimizer=optimizer)
+    t = mlc.MLCTensor(shape=[4, 3])
+    assert training.addInputs({}, lossLabels={"t": t})
+    assert training.setTrainingTensorParameters([mlc.MLCTensorParameter(tensor=held)])
+    assert training.compile(options=[], device=mlc.MLCDevice.cpu())
+    assert training.step((), np.ones((4, 3), np.float32)) > 0
+    held.torch.fill_(-1)
+    with quiet_anomalies(), pytest.raises(mlc.MLCRefusal, match="returned nan values"):
+        training.step((), np.ones((4, 3), np.float32))
 
 
 @around

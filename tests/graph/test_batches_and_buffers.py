@@ -23,6 +23,7 @@ from mlc_torch import (
     MLCLSTMLayer,
     MLCMatMulDescriptor,
     MLCMatMulLayer,
+    MLCReductionLayer,
     MLCReductionType,
     MLCTensor,
     MLCTensorData,
@@ -666,9 +667,41 @@ def test_a_graph_without_inputs_runs_as_a_whole(trains):
     for wrong in (4, 99, 1):
         assert not run(wrong)
         assert last_refusal().reason == (
-            f"batchSize is {wrong}; a graph without inputs computes all that its tensors hold: give 0 or 6"
+            f"batchSize is {wrong}; no input counts samples, so that all of them are computed: give 0 or 6"
         )
     assert run(0) and run(6)
+
+
+@pytest.mark.parametrize("by", ["a mean of all", "a reshape", "a sequence by time"])
+def test_without_inputs_the_samples_are_those_of_a_constant_wherever_they_lie(by):
+    graph, shape, whole, part = MLCGraph(), [8, 4, 2, 1], 8, 2
+    if by == "a sequence by time":
+        shape, whole = [5, 3, 2], 3
+    held = tensor(values(*shape))
+    if by == "a mean of all":
+        y = graph.node(MLCReductionLayer(reductionType=MLCReductionType.mean, dimension=0), source=held)
+    elif by == "a reshape":
+        y = graph.reshape(shape=[8, 8], source=graph.reshape(shape=[2, 32], source=held))
+    else:
+        descriptor = MLCLSTMDescriptor(
+            inputSize=2,
+            hiddenSize=2,
+            layerCount=1,
+            usesBiases=False,
+            batchFirst=False,
+            isBidirectional=False,
+            dropout=0,
+        )
+        weights = [[tensor(values(2, 2, seed=4 * k + i)) for i in range(4)] for k in range(2)]
+        y = graph.node(
+            MLCLSTMLayer(descriptor=descriptor, inputWeights=weights[0], hiddenWeights=weights[1], biases=None),
+            source=held,
+        )
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({}) and inference.addOutputs({"y": y}) and inference.compile(options=[], device=cpu())
+    assert inference.execute(inputsData={}, batchSize=whole, options=SYNCHRONOUS)
+    assert not inference.execute(inputsData={}, batchSize=part, options=SYNCHRONOUS)
+    assert last_refusal().reason.startswith(f"batchSize is {part}; no input counts samples")
 
 
 def test_a_trained_tensor_bound_by_the_graph_goes_on_from_there():

@@ -201,7 +201,7 @@ def test_several_that_wait_and_raise_stand_behind_each_other():
         program.execute(completionHandler=deep(31))
     assert called == [0, 1, 2]
     found, error = [], raised.value
-    while error is not None:
+    while error is not None and "the deepest" not in found:  # behind it may stand what Python itself was doing (3.13)
         found.append(error.args[0])
         error = error.__context__
     assert found == [2, 1, 0, "the deepest"]
