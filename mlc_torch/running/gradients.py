@@ -233,7 +233,8 @@ class GradientGraph(ExecutableGraph):
                 if value is None:
                     refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
                 parts.append(value)
-            parts += self._linked_gradients(cell, number)
+            if all(cell is not c for c in self._steering.stopped):
+                parts += self._linked_gradients(cell, number, bool(session.plan.losses))
             with queueing(device):
                 parts = parts or [torch.zeros(cell.shape, dtype=cell.dtype, device=device)]
                 total = reduce(torch.add, (_cut(cell, part.to(device), axis, batch) for part in parts))
@@ -242,13 +243,12 @@ class GradientGraph(ExecutableGraph):
             gradients.append(total)
         return gradients
 
-    def _linked_gradients(self, cell: TensorState, number: int) -> list[torch.Tensor]:
+    def _linked_gradients(self, cell: TensorState, number: int, has_loss: bool) -> list[torch.Tensor]:
         """The gradients of one of our results in the graphs that read it; they went back after ``number``.
 
-        Each that went forward since, to be differentiated, has its part. One that did not, as a head that has its turn in another
-        step, has none, nor has one that is stopped.
+        Each that went forward since, to be differentiated, has its part. Who ``has_loss`` waits for no reader that has none.
         """
-        linked = () if any(cell is c for c in self._steering.stopped) else self._linked
+        linked = [g for g in self._linked if not has_loss or g._runs.may_differentiate()]
         readers = [g._runs for g in linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
         went = [runs for runs in readers if runs.begun > number]
         there = [runs.last for runs in went if runs.last is not None and runs.last.phase.has_gradients]
@@ -257,8 +257,8 @@ class GradientGraph(ExecutableGraph):
                 f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
                 "the linked graph that reads it first"
             )
-        gradients = [last.gradient_of(last.plan.slots[id(cell)]) for last in there if id(cell) in last.plan.slots]
-        return [g for g in gradients if g is not None]
+        slots = [(last, last.plan.slots.get(id(cell))) for last in there]
+        return [g for last, slot in slots if slot is not None and (g := last.gradient_of(slot)) is not None]
 
     @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
     @locked

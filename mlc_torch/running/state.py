@@ -157,6 +157,11 @@ class Runs:
     batch_reader: BatchReader | None = None
     """What gives ``step`` and ``fit`` the parts of a batch by name."""
 
+    def may_differentiate(self) -> bool:
+        """Whether a whole pass has a gradient, as far as is known."""
+        session = self.sessions.get(Variant.whole)
+        return session is None or session.differentiates
+
     def left_behind(self) -> Phase | None:
         """How far the last pass has come: what it left for the phases behind it is gone when an inference begins."""
         if self.last is None:

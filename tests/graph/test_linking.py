@@ -388,6 +388,34 @@ def test_a_reader_that_does_not_differentiate_is_not_waited_for():
     net.holds(0)
 
 
+@pytest.mark.parametrize("has_loss", [True, False])
+def test_a_graph_with_a_loss_goes_back_although_its_only_reader_has_none(has_loss):
+    """It was told to wait for a gradient that never comes. One without a loss has nothing to go back with."""
+    split, z = Split(cpu(), link=False), MLCGraph()
+    z.node(dense(3, 2, seed=4), source=split.y)
+    looking = MLCTrainingGraph(graphObjects=[z], lossLayer=None, optimizer=sgd())
+    assert looking.addInputs({}, lossLabels=None) and looking.compile(options=LINK, device=cpu())
+    middle = split.upper
+    if not has_loss:
+        middle = MLCTrainingGraph(graphObjects=[split.graphs[1]], lossLayer=None, optimizer=sgd())
+        assert middle.addInputs({}, lossLabels=None) and middle.compile(options=LINK, device=cpu())
+    assert split.lower.link(with_=[middle, looking])
+    split.bind()
+    for graph in (split.lower, middle, looking):
+        assert graph.executeForward(batchSize=0)
+    assert not looking.executeGradient(batchSize=0)
+    assert middle.executeGradient(batchSize=0) is has_loss
+    assert split.lower.executeGradient(batchSize=0) is has_loss
+    if has_loss:
+        whole = regression(widths=(6, 5, 3))
+        assert whole.compile() and whole.phases()
+        got = split.lower.gradientData(forParameter=split.first.weights, layer=split.first)
+        want = whole.training.gradientData(forParameter=whole.layers[0].weights, layer=whole.layers[0])
+        np.testing.assert_allclose(
+            np.frombuffer(got, np.float32), np.frombuffer(want, np.float32), rtol=1e-5, atol=1e-7
+        )
+
+
 def test_a_pass_of_a_reader_that_an_inference_overtook_is_missed():
     net = Heads()
     first, second = net.heads
