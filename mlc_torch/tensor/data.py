@@ -40,9 +40,6 @@ USUAL: dict[torch.dtype, Element] = {dtype: element for element, dtype in _SAME.
 """What the elements of a NumPy array say that is made for a tensor of this type."""
 
 
-_new: Any = object.__new__
-
-
 class _MadeAtOnce(type):
     """Makes data without ``__new__`` and ``__init__``, which take a sixth of the time: many programs wrap every batch anew.
 
@@ -89,7 +86,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
             if length > view.nbytes:
                 refuse(f"length is {length} bytes, the buffer holds {view.nbytes}")
             view = view[:length]
-        made = _new(cls)
+        made: Any = object.__new__(cls)  # type: ignore[arg-type]  # mypy takes the class for an object of it
         fields = made.__dict__
         fields["_length"], fields["_owner"], fields["_element"], fields["_shape"] = length, bytes, element, None
         if type(element) is tuple or not length:
@@ -97,7 +94,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
         else:
             fields["_lies"] = TensorMemory(bytes, view, is_fixed=deallocator is not None)
         if deallocator is not None:
-            last = made
+            last: Any = made
             if length:
                 # Whoever looks into the memory, be it ``tensor.data`` or a torch tensor, looks through this and holds it.
                 last = memory_at(address_of(view), length, view)

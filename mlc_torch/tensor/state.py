@@ -56,6 +56,7 @@ class TensorState:
         "_views",
         "_watchers",
         "bound",
+        "bound_state",
         "descriptor",
         "device",
         "dtype",
@@ -98,6 +99,8 @@ class TensorState:
         """What the tensor shows: the memory that was bound last, and the state of the optimizer that came last."""
         self.kept_states: weakref.WeakKeyDictionary[Any, Kept] | None = None
         """What each optimizer keeps of it."""
+        self.bound_state: Kept | None = None
+        """What was bound last: ``synchronizeOptimizerData`` finds it when its optimizer is gone, too."""
         self.waiting_state: Kept | None = None
         """What was bound through it, until an optimizer makes an update."""
         self.steps: weakref.WeakKeyDictionary[Any, Any] | None = None
@@ -289,6 +292,7 @@ class TensorState:
         made.device, made.gradient_of, made.why_empty = self.device, self.gradient_of, self.why_empty
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
         made.kept_states, made.waiting_state, made.steps = self.kept_states, self.waiting_state, self.steps
+        made.bound_state = self.bound_state
         made.host, made.value, made.snapshot, made.bound = None, value, None, None
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made

@@ -45,7 +45,7 @@ def bind(cell: TensorState, data: list[MLCTensorData], device_data: list[Any], o
         _keep(cell, optimizer, bound)
         if cell.waiting_state is not None:
             cell.waiting_state.not_for.add(optimizer)
-    cell.optimizer_data, cell.optimizer_device_data = data, device_data
+    cell.optimizer_data, cell.optimizer_device_data, cell.bound_state = data, device_data, bound
     cell.changed()
 
 
@@ -74,9 +74,9 @@ def was_updated(cell: TensorState, optimizer: object) -> None:
 
 
 def all_kept(cell: TensorState) -> list[Kept]:
-    """What every optimizer keeps, and what waits for one."""
-    waits = [] if cell.waiting_state is None else [cell.waiting_state]
-    return [*waits, *(() if cell.kept_states is None else cell.kept_states.values())]
+    """What every optimizer keeps, what waits for one, and what was bound last."""
+    every = [cell.bound_state, cell.waiting_state, *(() if cell.kept_states is None else cell.kept_states.values())]
+    return list(dict.fromkeys(kept for kept in every if kept is not None))
 
 
 def way_back(cell: TensorState) -> Callable[[], None]:

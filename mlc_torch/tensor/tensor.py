@@ -235,7 +235,7 @@ class MLCTensor(MLCObject):
         return self._bind_state(data, deviceData, None)
 
     def _bind_state(self, data: Sequence[MLCTensorData], deviceData: Sequence[Any] | None, optimizer: object) -> bool:
-        """The same for one optimizer; ``None``: for the first that takes it up."""
+        """The same for one optimizer; ``None``: for whichever makes the next update."""
         if not data and not deviceData:
             return True
         needed = self._cell.descriptor._nbytes

@@ -112,14 +112,17 @@ def test_products_are_products(way):
 
 
 class Counting(TorchDispatchMode):
-    """Writes down which operations run."""
+    """Writes down which operations run, and of what shape that is which they are given first."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
+        self.shapes: set[tuple[str, tuple[int, ...]]] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.names.append(func.overloadpacket.__name__)
+        if args and isinstance(args[0], torch.Tensor):
+            self.shapes.add((self.names[-1], tuple(args[0].shape)))
         return func(*args, **(kwargs or {}))
 
 
@@ -222,42 +225,34 @@ def convolution(inputs: int, outputs: int, size: int, stride: int, padding: int)
     return MLCConvolutionLayer(weights=weights, biases=None, descriptor=descriptor)
 
 
-class Shapes(TorchDispatchMode):
-    """Writes down what operations are over."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, tuple[int, ...]]] = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if args and isinstance(args[0], torch.Tensor):
-            self.seen.append((func.overloadpacket.__name__, tuple(args[0].shape)))
-        return func(*args, **(kwargs or {}))
-
-
-def averaged_images(options):
-    """A convolution's channels, averaged over the whole image: one step's operations, and the weights."""
-    graph, x, t = MLCGraph(), placeholder(4, 3, 8, 8), placeholder(4, 2)
-    image = graph.node(MLCActivationLayer.relu, source=graph.node(convolution(3, 16, 3, 1, 1), source=x))
-    mean = MLCReductionLayer(reductionType=MLCReductionType.mean, dimensions=[2, 3])
-    means = graph.reshape(shape=[4, 16], source=graph.node(mean, source=image))
-    graph.node(dense(16, 2), source=means)
-    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.01))
-    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=options, device=cpu())
-    given = {"inputsData": {"x": data(values(4, 3, 8, 8))}, "lossLabelsData": {"t": data(values(4, 2))}}
-    with Shapes() as shapes:
-        assert training.execute(**given, lossLabelWeightsData=None, batchSize=0, options=[])
-    return shapes.seen, [array(use.parameter.tensor) for layer in graph.layers for use in layer._parameter_uses]
-
-
 def test_the_gradient_of_a_mean_is_divided_before_it_is_laid_out():
-    """Where it is laid out anew at all, it is written once; the numbers are the same."""
-    seen, found = averaged_images([])
-    _, want = averaged_images(MLCGraphCompilationOptions.disableLayerFusion)
-    large = (4, 16, 8, 8)
-    assert not {("div", large), ("clone", large)} <= set(seen)
-    for one, other in zip(found, want, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+    """Where it is laid out anew at all, it is written once; one step of a convolution's average over the image, by torch."""
+    graph, x, t = MLCGraph(), placeholder(4, 3, 8, 8), placeholder(4, 2)
+    first, last = convolution(3, 16, 3, 1, 1), dense(16, 2)
+    image = graph.node(MLCActivationLayer.relu, source=graph.node(first, source=x))
+    mean = MLCReductionLayer(reductionType=MLCReductionType.mean, dimensions=[2, 3])
+    graph.node(last, source=graph.reshape(shape=[4, 16], source=graph.node(mean, source=image)))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.1))
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    shapes = (16, 3, 3, 3), (2, 16), (2,)
+    found = first.weights, last.weights, last.biases
+    leaves = [torch.tensor(array(w)).reshape(s).requires_grad_() for w, s in zip(found, shapes, strict=True)]
+    given, labels = values(4, 3, 8, 8), values(4, 2)
+    with Counting() as seen:
+        assert training.execute(
+            inputsData={"x": data(given)},
+            lossLabelsData={"t": data(labels)},
+            lossLabelWeightsData=None,
+            batchSize=0,
+            options=[],
+        )
+    means = F.conv2d(torch.from_numpy(given), leaves[0], padding=1).relu().mean((2, 3))
+    F.mse_loss(F.linear(means, leaves[1], leaves[2]), torch.from_numpy(labels)).backward()
+    assert not {("div", (4, 16, 8, 8)), ("clone", (4, 16, 8, 8))} <= seen.shapes
+    training.synchronizeUpdates()
+    for one, leaf in zip(found, leaves, strict=True):
+        assert leaf.grad.abs().max() > 1e-3
+        np.testing.assert_allclose(array(one).ravel(), (leaf - 0.1 * leaf.grad).detach().ravel(), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [4, 12, 300])

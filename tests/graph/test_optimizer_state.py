@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 
 import numpy as np
@@ -494,3 +495,24 @@ def test_an_optimizer_that_keeps_no_state_has_nothing_to_say():
         warnings.simplefilter("error")
         program.step()
         assert program.compile()
+
+
+def test_state_is_brought_back_when_its_optimizer_is_gone():
+    """It lies apart from the bound memory, as on a GPU; Adam's first moment of one step is a tenth of the gradient."""
+    program = regression(adam(), widths=(6, 3))
+    weights = program.layers[0].weights
+    buffers = [np.full((3, 6), 7, np.float32) for _ in range(2)]
+    elsewhere = regression(adam(), widths=(6, 3))
+    assert elsewhere.compile()  # whose state, zeros, is on the device
+    there = elsewhere.layers[0].weights.optimizerDeviceData
+    assert program.compile()
+    bound = [data(b) for b in buffers]
+    assert program.training.bindOptimizerData(bound, deviceData=there, with_=weights)
+    error = predictions(program) - program.given["t"]
+    gradient = 2 / error.size * error.T @ program.given["x"]
+    assert program.execute()
+    assert (buffers[0] == 7).all()
+    del program, elsewhere, there
+    gc.collect()
+    assert weights.synchronizeOptimizerData()
+    np.testing.assert_allclose(buffers[0], 0.1 * gradient, rtol=1e-4, atol=1e-7)
