@@ -82,12 +82,17 @@ def bind(
 
 def _is_written_again(write: _Write, device: MLCDevice) -> bool:
     """Whether a tensor's data could be written where it was the last time."""
-    cell, data, part, is_kept, _ = write
+    cell, data, part, is_kept, view = write
     bound = cell.bound
     if bound is None or part or is_kept or cell.value is not bound.tensor:
         return False
     cell.snapshot, cell.device = None, device  # it looks into the value
-    if bound.refill(data):
+    if bound.is_little or not is_disturbed():
+        is_written = bound.refill(data, view)
+    else:  # torch copies it
+        with undisturbed(device.torch_device):
+            is_written = bound.refill(data, view)
+    if is_written:
         return True
     cell.bound = None  # who looks into it once, or brings other elements, may do so again: new memory from now on
     return False

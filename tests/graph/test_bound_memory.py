@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -37,12 +39,18 @@ WIDTHS = (6, 5, 3)
 
 def other(program: Program, seed: int) -> None:
     """Bind other numbers."""
-    program.given = {name: values(*shape, seed=seed + n) for n, (name, shape) in enumerate(SHAPES.items())}
+    shapes = {name: array.shape for name, array in program.given.items()}
+    program.given = {name: values(*shape, seed=seed + n) for n, (name, shape) in enumerate(shapes.items())}
     assert program.bind()
 
 
 def dense_alone(device: torch.device) -> Program:
     return regression(widths=WIDTHS, device=on(device))
+
+
+def much(device: torch.device) -> Program:
+    """Of so much data that torch copies it with all of its threads."""
+    return regression(batch=6000, widths=WIDTHS, device=on(device))
 
 
 def flattening(device: torch.device) -> Program:
@@ -66,10 +74,11 @@ def bound_at(program: Program) -> int:
 
 
 @pytest.mark.skipif(not available["use_counts"], reason="this torch does not count who looks")
-def test_steps_find_the_same_memory(torch_device):
+@pytest.mark.parametrize("make", [dense_alone, much], ids=["little", "much"])
+def test_steps_find_the_same_memory(make, torch_device):
     if torch_device.type == "mps":
         pytest.skip("data is bound to this device's own memory")
-    program = dense_alone(torch_device)
+    program = make(torch_device)
     assert program.compile() and program.bind()
     places = set()
     for seed in range(40, 60, 2):
@@ -83,7 +92,7 @@ def test_steps_find_the_same_memory(torch_device):
     assert len(places) == 1
 
 
-@pytest.mark.parametrize("make", [dense_alone, flattening], ids=["dense", "reshaped"])
+@pytest.mark.parametrize("make", [dense_alone, flattening, much], ids=["dense", "reshaped", "much"])
 @pytest.mark.parametrize("options", [(), MLCGraphCompilationOptions.debugLayers], ids=["planned", "plain"])
 @pytest.mark.parametrize("steps", [0, 3])
 def test_a_gradient_is_of_the_data_that_its_forward_pass_read(make, options, steps, torch_device):
@@ -114,7 +123,7 @@ LOOKS = {
     "without its history": lambda t: t.torch.detach(),
     "NumPy": lambda t: t.torch.cpu().numpy(),
     "DLPack": lambda t: torch.from_dlpack(t.torch),
-    "its storage": lambda t: t.torch.new_empty(0).set_(t.torch.untyped_storage(), 0, (24,)),
+    "its storage": lambda t: t.torch.new_empty(0).set_(t.torch.untyped_storage(), 0, (t.torch.numel(),)),
     "its bytes": lambda t: t.data,
     "autograd": lambda t: (t.torch * torch.ones_like(t.torch, requires_grad=True)).grad_fn,
     "a list that Python does not see into": lambda t: torch._C.ScriptList([t._cell.value]),
@@ -127,8 +136,9 @@ def numbers(seen: np.ndarray | torch.Tensor) -> np.ndarray:
 
 @pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 @pytest.mark.parametrize("steps", [0, 3])
-def test_what_a_program_looks_at_does_not_change(look, steps, torch_device):
-    program = dense_alone(torch_device)
+@pytest.mark.parametrize("make", [dense_alone, much], ids=["little", "much"])
+def test_what_a_program_looks_at_does_not_change(make, look, steps, torch_device):
+    program = make(torch_device)
     assert program.compile() and program.bind()
     for seed in range(40, 40 + 2 * steps, 2):
         other(program, seed)
@@ -149,17 +159,18 @@ def test_what_a_program_looks_at_does_not_change(look, steps, torch_device):
     np.testing.assert_array_equal(numbers(seen), want)
 
 
-def test_bytes_that_are_no_copy_do_not_change_either():
+@pytest.mark.parametrize("samples", [64, 640])
+def test_bytes_that_are_no_copy_do_not_change_either(samples):
     """Of more than 16 KiB, ``tensor.data`` looks into the tensor's memory."""
-    program = regression(batch=64, widths=(100, 3))
+    program = regression(batch=samples, widths=(100, 3))
     assert program.compile() and program.bind()
     first = program.given["x"].copy()
     seen = program.inputs["x"].data
     for seed in (50, 51):
-        program.given["x"] = values(64, 100, seed=seed)
+        program.given["x"] = values(samples, 100, seed=seed)
         assert program.bind() and program.forward() and program.gradient() and program.update()
         np.testing.assert_array_equal(array(program.inputs["x"]), program.given["x"])
-    np.testing.assert_array_equal(np.frombuffer(seen, np.float32).reshape(64, 100), first)
+    np.testing.assert_array_equal(np.frombuffer(seen, np.float32).reshape(samples, 100), first)
 
 
 def test_a_mode_of_the_program_s_sees_nothing_of_it():
@@ -176,10 +187,28 @@ def test_a_mode_of_the_program_s_sees_nothing_of_it():
         np.testing.assert_array_equal(array(program.inputs["x"]), program.given["x"])
 
 
-def test_data_of_every_make_is_bound_behind_one_another():
-    program = regression(widths=WIDTHS)
+@pytest.mark.parametrize(
+    "around", [nullcontext, torch.inference_mode, lambda: torch.device("meta")], ids=["none", "inference", "meta"]
+)
+def test_much_data_is_bound_in_every_context_of_torch_s(around):
+    program = regression(batch=6000, widths=WIDTHS)
+    assert program.compile() and program.bind()
+    for seed in (40, 42, 44):
+        program.given = {"x": values(6000, 6, seed=seed), "t": values(6000, 3, seed=seed + 1)}
+        with around():
+            assert program.bind()
+        np.testing.assert_array_equal(array(program.inputs["x"]), program.given["x"])
+        want = slopes(program)["w1"]
+        assert program.forward() and program.gradient()
+        close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
+        assert program.update()
+
+
+@pytest.mark.parametrize("samples", [4, 6000])
+def test_data_of_every_make_is_bound_behind_one_another(samples):
+    program = regression(batch=samples, widths=WIDTHS)
     assert program.compile()
-    first = values(4, 6, seed=1)
+    first = values(samples, 6, seed=1)
     made = {
         "an array": (first, first),
         "longer": (np.concatenate([first.ravel() + 1, np.full(9, 77, np.float32)]), first + 1),
@@ -191,7 +220,7 @@ def test_data_of_every_make_is_bound_behind_one_another():
     for memory, want in [*made.values(), *made.values()]:
         given = MLCTensorData(bytesNoCopy=memory, length=getattr(memory, "nbytes", None) or len(memory))
         assert program.training.bindAndWriteData(
-            {"x": given}, forInputs=program.inputs, to=cpu(), batchSize=4, synchronous=True
+            {"x": given}, forInputs=program.inputs, to=cpu(), batchSize=samples, synchronous=True
         )
         np.testing.assert_array_equal(array(program.inputs["x"]), want)
 
