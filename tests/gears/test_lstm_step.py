@@ -1,0 +1,146 @@
+"""An LSTM over a single step, of which no gradient is wanted, multiplies gate by gate: the numbers of ``nn.LSTM`` in 64 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCGraph,
+    MLCInferenceGraph,
+    MLCLSTMDescriptor,
+    MLCLSTMLayer,
+    MLCLSTMResultMode,
+    MLCTensor,
+    MLCTensorData,
+)
+from mlc_torch.engine import lstm_step
+from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.standing import MadeOnce
+from mlc_torch.layers.lstm_rule import Way, forced
+from tests.gears.test_gelu import pretend
+from tests.graph.programs import array, cpu, data, placeholder, values
+
+KINDS = ("weight_ih", "weight_hh", "bias_ih")
+
+
+class Program:
+    """One step of an LSTM, its results and the ReLU of its outputs, beside the same by ``nn.LSTM`` in 64 bits."""
+
+    def __init__(
+        self, samples: int, inputs: int, hidden: int, layers: int, both: bool, biased: bool, begun: bool
+    ) -> None:
+        self.torch = nn.LSTM(inputs, hidden, layers, bias=biased, bidirectional=both, batch_first=True).double()
+        sides = ("", "_reverse")[: 1 + both]
+        self.places = {k: [f"{k}_l{n}{side}" for side in sides for n in range(layers)] for k in KINDS[: 2 + biased]}
+        self.arrays = {
+            kind: [gate.float().numpy().copy() for place in places for gate in self.of(place).chunk(4)]
+            for kind, places in self.places.items()
+        }
+        descriptor = MLCLSTMDescriptor(
+            inputSize=inputs, hiddenSize=hidden, layerCount=layers, usesBiases=biased, isBidirectional=both,
+            returnsSequences=True, batchFirst=True, dropout=0.0, resultMode=MLCLSTMResultMode.outputAndStates,
+        )  # fmt: skip
+        tensors = {kind: [_tensor(a) for a in arrays] for kind, arrays in self.arrays.items()}
+        layer = MLCLSTMLayer(
+            descriptor=descriptor,
+            inputWeights=tensors["weight_ih"],
+            hiddenWeights=tensors["weight_hh"],
+            biases=tensors.get("bias_ih"),
+        )
+        graph, x = MLCGraph(), placeholder(samples, 1, inputs)
+        self.given = {"x": values(samples, 1, inputs)}
+        sources = {"x": x}
+        if begun:
+            shape = layers, 1 + both, samples, hidden
+            for seed, name in enumerate("hc"):
+                sources[name], self.given[name] = placeholder(*shape), values(*shape, seed=seed)
+        graph.node(with_=layer, sources=list(sources.values()))
+        self.results: list[MLCTensor] = list(graph.resultTensors(for_=layer))
+        self.results.append(graph.node(MLCActivationLayer.relu, source=self.results[0]))
+        self.graph = MLCInferenceGraph(graphObjects=[graph])
+        assert self.graph.addInputs(sources)
+        assert self.graph.addOutputs({f"{number}": result for number, result in enumerate(self.results)})
+        assert self.graph.compile(options=[], device=cpu())
+
+    def of(self, place: str) -> torch.Tensor:
+        return getattr(self.torch, place).detach()
+
+    def agrees(self, samples: int) -> None:
+        given = {name: data(a) for name, a in self.given.items()}
+        assert self.graph.execute(inputsData=given, batchSize=samples, options=[])
+        with torch.no_grad():
+            for kind, places in self.places.items():
+                for number, place in enumerate(places):
+                    self.of(place).copy_(torch.from_numpy(np.concatenate(self.arrays[kind][4 * number :][:4])))
+                    if kind == "bias_ih":
+                        self.of(place.replace("_ih", "_hh")).zero_()
+            states = [torch.from_numpy(self.given[n]).double().flatten(0, 1) for n in "hc" if n in self.given]
+            y, (h, c) = self.torch(torch.from_numpy(self.given["x"]).double(), tuple(states) or None)
+        for result, expected in zip(self.results, (y, h, c, y.relu()), strict=True):
+            found, samples_at = array(result).reshape(expected.shape), int(expected is h or expected is c)
+            many = np.arange(samples)
+            np.testing.assert_allclose(
+                found.take(many, samples_at), expected.numpy().take(many, samples_at), rtol=1e-5, atol=2e-6
+            )
+
+    def kept(self) -> set[str]:
+        """What stands ready in the generated functions."""
+        gears = [g for s in self.graph._facts().sessions for g in s.gears() if isinstance(g, Planned)]
+        inside = [cell.cell_contents for gear in gears for cell in gear._forward.__closure__]
+        return {type(v).__name__ for v in inside if isinstance(v, MadeOnce)}
+
+
+def _tensor(a: np.ndarray) -> MLCTensor:
+    return MLCTensor(shape=list(a.shape), data=MLCTensorData(bytesNoCopy=a, length=a.nbytes), dataType=1)
+
+
+@pytest.fixture(params=[1, 2, 8])
+def steps_taken(request: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rules of an x86 with so many threads; gets the samples of every step that is multiplied gate by gate."""
+    pretend(monkeypatch, True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
+    taken: list[int] = []
+
+    class Counted:
+        is_view = False
+
+        def __call__(self, x: torch.Tensor, *more: Any) -> Any:
+            taken.append(x.shape[1])
+            return step(x, *more)
+
+    step = lstm_step.lstm_step
+    monkeypatch.setattr(lstm_step, "lstm_step", Counted())
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("hidden", "layers", "both", "biased", "begun"),
+    [(8, 1, False, True, True), (5, 2, True, True, False), (6, 2, False, False, True), (7, 1, True, False, False)],
+)
+def test_the_numbers_are_those_of_torch(steps_taken, hidden, layers, both, biased, begun):
+    with forced(Way.library):
+        program = Program(2, 3, hidden, layers, both, biased, begun)
+        program.agrees(2)
+        program.agrees(2)
+        assert set(steps_taken) == {2} and program.kept() <= {"Joined"}
+        for arrays in program.arrays.values():
+            arrays[-1].reshape(-1)[-1] += 0.5
+            program.agrees(2)
+        del steps_taken[:]
+        program.agrees(1)
+        program.agrees(1)
+        assert set(steps_taken) == {1}
+
+
+@pytest.mark.parametrize(("samples", "hidden", "threads"), [(20, 8, (1,)), (20, 192, (1, 2, 8)), (129, 192, (1,))])
+def test_many_samples_and_little_to_compare_are_the_library_s(steps_taken, samples, hidden, threads):
+    with forced(Way.library):
+        program = Program(samples, 3, hidden, 1, False, True, True)
+        program.agrees(samples)
+    assert bool(steps_taken) is (torch.get_num_threads() in threads)
