@@ -66,11 +66,11 @@ def bind(
             if part and batch == cell.shape[axis]:
                 part = None  # the whole tensor
         writes.append((cell, data, part, is_kept, view))
-    if device._kind != "mps":  # where data is bound to the device's own memory
-        writes = [write for write in writes if not _is_written_again(write, device)]
-        if not writes:
-            return
     try:
+        if device._kind != "mps":  # where data is bound to the device's own memory
+            writes = [write for write in writes if not _is_written_again(write, device)]
+            if not writes:
+                return
         if is_disturbed():
             with undisturbed(device.torch_device):
                 _write_all(writes, device)
@@ -81,20 +81,21 @@ def bind(
 
 
 def _is_written_again(write: _Write, device: MLCDevice) -> bool:
-    """Whether a tensor's data could be written where it was the last time."""
+    """Whether a tensor's data could be written where it was before."""
     cell, data, part, is_kept, view = write
     bound = cell.bound
     if bound is None or part or is_kept or cell.value is not bound.tensor:
         return False
-    cell.snapshot, cell.device = None, device  # it looks into the value
-    if bound.is_little or not is_disturbed():
-        is_written = bound.refill(data, view)
-    else:  # torch copies it
+    cell.device = device
+    if is_disturbed() and bound.needs_torch:
         with undisturbed(device.torch_device):
-            is_written = bound.refill(data, view)
-    if is_written:
+            filled = bound.refill(data, view)
+    else:
+        filled = bound.refill(data, view)
+    if filled is not None:
+        cell.value, cell.snapshot = filled, None
         return True
-    cell.bound = None  # who looks into it once, or brings other elements, may do so again: new memory from now on
+    cell.bound = None  # who brings other elements once may do so again: new memory from now on
     return False
 
 

@@ -1,4 +1,4 @@
-"""The memory that a tensor's data is copied to when it is bound: the same one each time, unless somebody looks into it.
+"""The memory that a tensor's data is copied to when it is bound: the same again, unless somebody looks into it.
 
 New memory comes page by page from the system, and has left the processor's caches by the time it comes round again. (Three
 phases, µs beyond one call, with new memory and so. A perceptron, 32x784 inputs: Neoverse-N1, one thread 75 and 60, two threads 76
@@ -18,44 +18,71 @@ from mlc_torch.torch_private.memory import GRAIN, storage_uses, tensor_uses
 
 
 class BoundMemory:
-    """The memory of a tensor's value, with an eye on who knows of it."""
+    """The memory of a tensor's value and as much beside it, which take turns.
 
-    __slots__ = ("_address", "_bytes", "_element", "_storage", "_uses", "is_little", "tensor")
+    What is written to is out of everybody's sight: other threads of the program may look at the tensor at any time.
+    """
+
+    __slots__ = ("_element", "_is_little", "_now", "_spare")
 
     def __init__(self, source: torch.Tensor) -> None:
-        """A copy of ``source``, which goes to a cell as its value, and to nobody else under a name.
+        """A copy of ``source``."""
+        self._now, self._spare = _Place(source), _Place(source)
+        self._now.tensor.copy_(source)
+        self._element, self._is_little = USUAL[source.dtype], source.numel() < GRAIN
 
-        Counted before anybody can know it: a thread may look at a tensor while another one binds data to it.
-        """
-        self.tensor = source.clone()
-        self._bytes, self._element = seen_as_bytes(self.tensor)[0], USUAL[self.tensor.dtype]
-        self.is_little = source.numel() < GRAIN
-        """Whether one thread copies it, and Python in less time than torch."""
-        self._storage = self.tensor.untyped_storage()
-        self._address = self._storage.data_ptr()
-        by_python, by_torch, of_memory = self._count()
-        self._uses = by_python + 1, by_torch, of_memory  # with the cell
+    @property
+    def tensor(self) -> torch.Tensor:
+        """What goes to a cell as its value, and to nobody else under a name."""
+        return self._now.tensor
 
     @staticmethod
     def suits(source: torch.Tensor) -> bool:
         """Whether torch tells who looks into it, and its elements are such as NumPy has."""
         return source.numel() > 0 and source.dtype in USUAL and available["use_counts"]
 
+    @property
+    def needs_torch(self) -> bool:
+        """Whether the next binding calls torch: little is copied by Python, before torch's threads were woken."""
+        place = self._spare
+        return not self._is_little or place is None or place.is_known()
+
+    def refill(self, data: MLCTensorData, view: torch.Tensor | None) -> torch.Tensor | None:
+        """The bytes of ``data`` in the memory that was spare; ``None`` where they are no elements as the tensor has them.
+
+        ``view`` is the data as a torch tensor, if there is one.
+        """
+        if data._element != self._element or data._shape is not None:
+            return None
+        now, place = self._now, self._spare
+        self._spare = None  # another thread that binds at the same time has memory of its own
+        if place is None or place.is_known():
+            place = _Place(now.tensor)
+        if self._is_little:
+            size = len(place.bytes)
+            place.bytes[:] = data._bytes if data._length == size else data._bytes[:size]
+        else:
+            place.tensor.copy_(data._view(now.tensor.dtype, tuple(now.tensor.shape)) if view is None else view)
+        self._now, self._spare = place, now
+        return place.tensor
+
+
+class _Place:
+    """Memory of ours, and how often it was referred to when nobody else could know of it."""
+
+    __slots__ = ("_address", "_storage", "_uses", "bytes", "tensor")
+
+    def __init__(self, like: torch.Tensor) -> None:
+        self.tensor = torch.empty_like(like)
+        self._storage, self.bytes = self.tensor.untyped_storage(), seen_as_bytes(self.tensor)[0]
+        self._address = self._storage.data_ptr()
+        self._uses = self._count()
+
+    def is_known(self) -> bool:
+        """Whether somebody knows of it: a program, or a pass that may still be differentiated. If somebody did, processes may
+        share it by now, and nobody may write to where it was."""
+        return self._count() != self._uses or self._storage.data_ptr() != self._address
+
     def _count(self) -> tuple[int, int, int]:
         """How often Python refers to the tensor, torch to the tensor, and tensors to its memory."""
         return getrefcount(self.tensor), tensor_uses(self.tensor), storage_uses(self._storage._cdata)
-
-    def refill(self, data: MLCTensorData, view: torch.Tensor | None) -> bool:
-        """Copy the bytes of ``data``, if they are elements as the tensor has them, and nobody but the tensor has come since this
-        was made: no program, and no pass that may still be differentiated. ``view``: the data as a torch tensor, if there is one.
-        """
-        if data._element != self._element or data._shape is not None or self._count() != self._uses:
-            return False
-        if self._storage.data_ptr() != self._address:
-            return False  # it was moved to memory that processes share, and nobody may write to where it was
-        if self.is_little:
-            size = len(self._bytes)
-            self._bytes[:] = data._bytes if data._length == size else data._bytes[:size]
-        else:  # torch shares it out between its threads
-            self.tensor.copy_(data._view(self.tensor.dtype, tuple(self.tensor.shape)) if view is None else view)
-        return True

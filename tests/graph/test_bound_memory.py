@@ -1,7 +1,8 @@
-"""Data is bound into the same memory each time, unless somebody looks into it: nobody ever sees it change."""
+"""Data is bound into the same memory again, unless somebody looks into it: nobody ever sees it change."""
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 
 import numpy as np
@@ -23,6 +24,7 @@ from tests.graph.programs import (
     array,
     close,
     cpu,
+    data,
     dense,
     loss,
     on,
@@ -74,19 +76,20 @@ def bound_at(program: Program) -> int:
 
 
 @pytest.mark.skipif(not available["use_counts"], reason="this torch does not count who looks")
-def test_steps_find_the_same_memory(torch_device):
+def test_steps_take_turns_with_two_places(torch_device):
     if torch_device.type == "mps":
         pytest.skip("data is bound to this device's own memory")
-    steps_find_the_same_memory(dense_alone(torch_device))
+    assert places_of_steps(dense_alone(torch_device)) == 2
 
 
 @pytest.mark.skipif(not available["use_counts"], reason="this torch does not count who looks")
 def test_steps_with_much_data_do_on_the_cpu():
     """For a GPU it lies in memory that torch hands out again."""
-    steps_find_the_same_memory(much(torch.device("cpu")))
+    assert places_of_steps(much(torch.device("cpu"))) == 2
 
 
-def steps_find_the_same_memory(program: Program) -> None:
+def places_of_steps(program: Program) -> int:
+    """In how many places the inputs of several steps lay."""
     assert program.compile() and program.bind()
     places = set()
     for seed in range(40, 60, 2):
@@ -97,7 +100,7 @@ def steps_find_the_same_memory(program: Program) -> None:
         close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
         assert program.update()
         program.training.synchronizeUpdates()
-    assert len(places) == 1
+    return len(places)
 
 
 @pytest.mark.parametrize("make", [dense_alone, flattening, much], ids=["dense", "reshaped", "much"])
@@ -244,3 +247,47 @@ def test_without_torch_s_counts_each_binding_has_memory_of_its_own(monkeypatch):
     assert program.forward() and program.gradient()
     close(program.gradient_of(program.layers[0].weights, program.layers[0]).reshape(5, 6), want)
     assert torch.equal(seen, kept) and program.inputs["x"].torch.data_ptr() != seen.data_ptr()
+
+
+@pytest.mark.parametrize(("samples", "width"), [(4, 6), (2000, 500)])
+def test_another_thread_sees_the_data_of_one_binding(samples, width):
+    """Neither half of it, nor what comes later; and binding at the same time through another graph keeps them apart, too."""
+    program, size = regression(batch=samples, widths=(width, 3)), 200_000 // (samples * width) + 60
+    other_graph = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=sgd())
+    assert other_graph.addInputs(program.inputs, lossLabels=program.labels)
+    assert program.compile() and program.bind()
+    tensor, shape = program.inputs["x"], program.given["x"].shape
+    seen: list[tuple[np.ndarray, np.ndarray]] = []
+    go, ends = threading.Barrier(3), threading.Event()
+
+    def bind(graph, number):
+        given = data(np.full(shape, number, np.float32))
+        assert graph.bindAndWriteData({"x": given}, forInputs={"x": tensor}, to=cpu(), synchronous=True)
+
+    def binds(graph, first):
+        go.wait()
+        for number in range(first, first + size):
+            bind(graph, number)
+
+    def look():
+        view = tensor.numpy()
+        seen.append((view, view.copy()))
+
+    def looks():
+        go.wait()
+        while not ends.is_set():
+            look()
+
+    bind(program.training, 0)
+    threads = [threading.Thread(target=binds, args=(g, n)) for g, n in ((program.training, 1), (other_graph, 1000))]
+    watching = threading.Thread(target=looks)
+    for thread in (watching, *threads):
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ends.set()
+    watching.join()
+    look()
+    for view, copy in seen:
+        assert np.ptp(copy) == 0
+        np.testing.assert_array_equal(view, copy)
