@@ -205,14 +205,21 @@ class MLCGraph(MLCObject):
     @declare("sourceTensors(for layer: MLCLayer) -> [MLCTensor]", "sourceTensorsForLayer:")
     def _sources_of(self, layer):
         """The sources of a layer of this graph."""
-        return [t for node in self._all_nodes() if node.layer is layer for t in handles(node.sources)]
+        return [t for node in self._nodes_of(layer) for t in handles(node.sources)]
 
     @declare("resultTensors(for layer: MLCLayer) -> [MLCTensor]", "resultTensorsForLayer:")
     def _results_of(self, layer):
         """The results of a layer of this graph."""
-        cells = [c for node in self._all_nodes() if node.layer is layer for c in node.results]
+        cells = [c for node in self._nodes_of(layer) for c in node.results]
         self._hand_out(cells)
         return handles(cells)
+
+    def _nodes_of(self, layer: MLCLayer) -> list[Node]:
+        """Those of a layer of this graph, of which there is at least one."""
+        found = [node for node in self._all_nodes() if node.layer is layer]
+        if not found:
+            refuse(f"the layer {layer._label!r} is not in this graph")
+        return found
 
     def _hand_out(self, cells: list[TensorState]) -> None:
         """Called when a program asks for these results; the graphs that run this one keep them from then on.

@@ -43,6 +43,8 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
             if value is None:
                 value = _whole(feed, found)
         elif not data and batch is None and cell.value is not None:
+            if cell.partly is not None:
+                _must_be_bound(feed, cell.shape[0])
             value = cell.value.contiguous()  # bound before
         else:
             count += found is not None
@@ -92,6 +94,8 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
         value = cell.current()
         if value is None:
             refuse(_no_data(feed, given))
+        if cell.partly is not None:
+            _must_be_bound(feed, cell.shape[axis or 0] if batch is None else batch)
         return (value if batch is None or axis is None else value.narrow(axis, 0, batch)).contiguous()
     short = batch is not None and axis == 0
     try:
@@ -102,6 +106,18 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
         return found._view(cell.dtype, (batch, *cell.shape[1:]), feed.name)  # type: ignore[arg-type]
     value = found._view(cell.dtype, cell.shape, feed.name)
     return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
+
+
+def _must_be_bound(feed: Feed, samples: int) -> None:
+    """Refuse to run more samples than were ever bound."""
+    cell = feed.cell
+    held, count = cell.partly or (None, 0)
+    if held is None or cell.value is not held:
+        cell.partly = None  # all of it was bound since, or computed
+    elif count < samples:
+        refuse(
+            f"{count} of the {samples} samples of the {feed.title} were bound; bind the others too, or give batchSize={count}"
+        )
 
 
 def refuse_unknown(what: str, cell: TensorState, batch: int) -> NoReturn:
@@ -203,7 +219,7 @@ def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> 
 
 
 def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, axis: int, batch: int) -> None:
-    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold.
+    """Copy ``batch`` samples into the tensor's memory on ``device``; the other samples keep what they hold, if anything.
 
     ``axis`` is the dimension that counts them. Data comes whole unless that is the first.
     """
@@ -213,4 +229,7 @@ def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, axi
         # For a GPU what was bound before may still lie on the host.
         full = source.new_zeros(cell.shape, device=target) if held is None else held.to(target, copy=True)
         full.narrow(axis, 0, batch).copy_(source.to(target))
+    known = 0 if held is None else cell.partly[1] if cell.partly is not None and cell.value is cell.partly[0] else None
     cell.take_copy(full, device)
+    samples = cell.shape[axis]
+    cell.partly = None if known is None or max(known, batch) == samples else (full, max(known, batch))

@@ -62,6 +62,10 @@ class Selector:
             raise AttributeError(name)
         raise AttributeError(self._not_called(f"has no attribute {name!r}", f".{name}"))
 
+    def refuse_as_argument(self, of: str, name: str) -> NoReturn:
+        """Where a member of the name ``of`` is given the selector itself, and takes no function."""
+        raise TypeError(self._not_called(f"{of} cannot take for its {name}", ""))
+
     def _not_called(self, lack: str, then: str) -> str:
         call = f"{self.__name__}({', '.join(p.name for p in self._member.params)})"
         return f"{self.__name__} is a selector, which {lack}; PyObjC calls properties too: {call}{then}"

@@ -46,19 +46,19 @@ class objc_class(type):
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], shows: Any = None) -> None:
         super().__init__(name, bases, namespace)
 
-    def __call__(cls, **arguments: Any) -> Any:
+    def __call__(cls, *unnamed: Any, **arguments: Any) -> Any:
         """PyObjC's newer spelling: ``MLCTensor(shape=[2], dataType=1)`` calls ``tensorWithShape_dataType_``.
 
         As there, the order counts, and of several selectors with the same words the last by name is meant.
         """
-        if not arguments:
+        if not arguments and not unnamed:
             return cls.alloc().init()
         factories = sorted(n for n, m in class_members(cls._class).items() if m.params and m.returns.startswith("Self"))
         made_by = {_keywords(class_members(cls._class)[name]): name for name in factories}
-        found = made_by.get(tuple(arguments))
+        found = None if unnamed else made_by.get(tuple(arguments))
         if found is None:
             there = "".join(f"\n  {cls.__name__}({', '.join(f'{k}=' for k in keywords)})" for keywords in made_by)
-            given = ", ".join(f"{k}=" for k in arguments)
+            given = ", ".join([*("…" for _ in unnamed), *(f"{k}=" for k in arguments)])
             raise TypeError(f"{cls.__name__}({given}) does not exist. There is:{there or ' nothing'}")
         return getattr(cls, found)(*arguments.values())
 
@@ -291,6 +291,9 @@ def send(member: Member, receiver: Any, args: tuple[Any, ...]) -> Any:
     """Call what a selector stands for on the object inside ``receiver``."""
     if len(args) != len(member.params):
         raise TypeError(f"{member.name} takes {len(member.params)} arguments, got {len(args)}")
+    for param, arg in zip(member.params, args, strict=True):
+        if isinstance(arg, Selector) and not param.type.endswith(("Handler?", "Void")):
+            arg.refuse_as_argument(member.name, param.name)
     given = [unwrap(arg) for arg in args]
     if member.out is not None and given[member.out] is None:
         # PyObjC's way with memory that is to be filled: None goes in, and the filled memory comes out beside the answer.

@@ -6,6 +6,7 @@ import math
 
 from mlc_torch.descriptors.base import finite
 from mlc_torch.optimizers.base import DESCRIPTOR, MLCOptimizer, Numbers, fraction
+from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
 from mlc_torch.torch_private.lists import Call, Tensors
 from mlc_torch.torch_private.updates import fused_adam_
@@ -27,22 +28,22 @@ class _Adam(MLCOptimizer):
 
     @classmethod
     def _new(cls, descriptor, beta1, beta2, epsilon, usesAMSGrad, timeStep):
+        if timeStep < 0:
+            refuse(f"timeStep counts updates from 1, got {timeStep}")
         return cls._with(
             descriptor,
             beta1=fraction("beta1", beta1),
             beta2=fraction("beta2", beta2),
             epsilon=finite("epsilon", epsilon),
             usesAMSGrad=usesAMSGrad,
-            timeStep=timeStep,
+            timeStep=max(timeStep, 1),  # 0, as Metal Performance Shaders count, is the first update too
         )
 
     def _state_names(self) -> list[str]:
         return ["momentum", "velocity", *(["maximum"] if self._usesAMSGrad else [])]
 
     def _scalars(self, step: int) -> dict[str, float]:
-        # Step 0 would divide by zero; the real framework's first step is 1.
-        t = max(step, 1)
-        rate = self._learningRate * math.sqrt(1 - self._beta2**t) / (1 - self._beta1**t)
+        rate = self._learningRate * math.sqrt(1 - self._beta2**step) / (1 - self._beta1**step)
         if not self._decouples_decay or not self._weight_decay:
             return {"lr": rate}
         return {"lr": rate, "decay": 1 - self._learningRate * self._weight_decay}

@@ -110,7 +110,7 @@ class GradientGraph(ExecutableGraph):
         A tensor that is asked for before there is a gradient gets that of the next gradient phase.
         """
         with self._in_peace():
-            return self._handed_out([c for node in self._all_nodes() if node.layer is layer for c in cells_of(node)])
+            return self._handed_out([c for node in self._nodes_of(layer) for c in cells_of(node)])
 
     def _handed_out(self, cells: list[TensorState]) -> list[MLCTensor]:
         unknown = [c for c in cells if id(c) not in self._steering.watched]

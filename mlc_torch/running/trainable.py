@@ -35,6 +35,7 @@ from mlc_torch.running.training_warnings import (
     warn_of_values,
     warn_unmade,
     warn_unread,
+    warn_unrelated,
     warn_untrained,
 )
 from mlc_torch.spelling import declare, objc_only, prop
@@ -266,6 +267,7 @@ class TrainableGraph(GradientGraph):
         warn_unread(self._runs.warned, nodes, self._declared.fed())
         warn_computed(self._runs.warned, nodes, self._declared.fed())
         warn_half_trained(self._runs.warned, nodes, session.plan.trained)
+        warn_unrelated(self._runs.warned, nodes, self._steering)
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
 

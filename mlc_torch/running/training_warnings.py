@@ -11,9 +11,10 @@ import torch
 from mlc_torch.engine.plan import Plan, Trained
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
-from mlc_torch.nodes.node import Node, producers
+from mlc_torch.nodes.node import Node, own_states, producers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
+from mlc_torch.running.state import GradientState
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.state_owners import bound_for
 
@@ -133,6 +134,20 @@ def warn_half_trained(warned: set[str], nodes: Sequence[Node], trained: Iterable
                 f"half trained {item.cell.tensor_id}",
                 f"the tensor {item.cell.label!r} is a parameter of a layer and a source of the layer {reader._label!r}, and the "
                 "gradient of the second does not count; give it to setTrainingTensorParameters too",
+            )
+
+
+def warn_unrelated(warned: set[str], nodes: Sequence[Node], steering: GradientState) -> None:
+    """Tensors that are to be stopped, or trained, and that the graph has nothing to do with."""
+    there = {id(c) for node in nodes for c in (*node.reads, *node.results, *own_states(node.layer))}
+    asked = [("stopGradient", cell) for cell in steering.stopped]
+    asked += [("setTrainingTensorParameters", p._tensor._cell) for p in steering.trained]
+    for who, cell in asked:
+        if id(cell) not in there:
+            warn_once(
+                warned,
+                f"{who} {cell.tensor_id}",
+                f"{who} names the tensor {cell.label!r}, which no layer of the graph reads or computes: it changes nothing",
             )
 
 

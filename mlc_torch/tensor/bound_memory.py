@@ -27,7 +27,8 @@ class BoundMemory:
 
     def __init__(self, source: torch.Tensor) -> None:
         """A copy of ``source``."""
-        self._now, self._spare = _Place(source), _Place(source)
+        self._now = _Place(source)
+        self._spare: _Place | None = _Place(source)
         self._now.tensor.copy_(source)
         self._element, self._is_little = USUAL[source.dtype], source.numel() < GRAIN
 

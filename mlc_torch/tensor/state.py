@@ -69,6 +69,7 @@ class TensorState:
         "nbytes",
         "optimizer_data",
         "optimizer_device_data",
+        "partly",
         "shape",
         "snapshot",
         "steps",
@@ -91,6 +92,8 @@ class TensorState:
         self.device: MLCDevice | None = None
         self.bound: BoundMemory | None = None
         """Where data that is bound to it is copied to, if that is the same memory each time."""
+        self.partly: tuple[torch.Tensor, int] | None = None
+        """A value of which no more than so many samples were ever bound, as long as it is this tensor's."""
         self.snapshot: memoryview | None = None
         self.gradient_of: TensorState | None = None
         """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
@@ -293,7 +296,7 @@ class TensorState:
         made.optimizer_data, made.optimizer_device_data = self.optimizer_data, self.optimizer_device_data
         made.kept_states, made.waiting_state, made.steps = self.kept_states, self.waiting_state, self.steps
         made.bound_state = self.bound_state
-        made.host, made.value, made.snapshot, made.bound = None, value, None, None
+        made.host, made.value, made.snapshot, made.bound, made.partly = None, value, None, None, None
         made._handle, made._views, made._watchers, made.is_frozen, made.is_parameter = None, [], [], True, False
         return made
 

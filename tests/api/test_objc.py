@@ -193,6 +193,14 @@ def test_selectors_are_called_and_take_arguments_in_order(tensor):
         with pytest.raises(TypeError, match=rf"^shape is a selector, which has no {lack}; .*: shape\(\){call}$"):
             read(shape)
     assert shape  # as a function is
+    with pytest.raises(
+        TypeError, match=r"^shape is a selector, which tensorWithShape_ cannot take for its shape; .*: shape\(\)$"
+    ):
+        MLCompute.MLCTensor.tensorWithShape_(shape)
+    with pytest.raises(
+        TypeError, match=r"^MLCTensor\(…, dataType=\) does not exist\. There is:\n  MLCTensor\(descriptor=\)"
+    ):
+        MLCompute.MLCTensor([2], dataType=1)
     with pytest.raises(TypeError, match=r"no argument by its name \(shape\): tensorWithShape_\(shape\)$"):
         MLCompute.MLCTensor.tensorWithShape_(shape=[2])
 

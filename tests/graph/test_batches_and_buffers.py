@@ -123,6 +123,35 @@ def test_samples_that_are_not_bound_anew_stay_as_they_are(torch_device, looked_a
         np.testing.assert_allclose(program.result.numpy(), x @ weights.T + biases, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("inputs", [6, 9000])
+def test_samples_that_were_never_bound_are_not_run(torch_device, inputs):
+    """They were computed as zeros."""
+    program = regression(widths=(inputs, 3), device=on(torch_device))
+    assert program.training.addOutputs({"y": program.result}) and program.compile()
+    x, t = (program.given[name] for name in "xt")
+
+    def bind(count: int) -> None:
+        given = {"x": data(x[:count].copy()), "t": data(t[:count].copy())}
+        assert program.training.bindAndWriteData(
+            given, forInputs=program.inputs | program.labels, to=program.device, batchSize=count, synchronous=True
+        )
+
+    for count, more in ((1, 2), (3, 4), (2, 0)):
+        bind(count)
+        assert not program.training.executeForward(batchSize=more)
+        known, wanted = max(count, 1 if count == 1 else 3), more or 4
+        said = f"{known} of the {wanted} samples of the input 'x' were bound; bind the others too, or give batchSize={known}"
+        assert last_refusal().reason == said
+        assert program.training.executeForward(batchSize=known, options=SYNCHRONOUS), last_refusal()
+        weights, biases = array(program.layers[0].weights).reshape(3, inputs), array(program.layers[0].biases).ravel()
+        np.testing.assert_allclose(program.result.numpy()[:known], x[:known] @ weights.T + biases, rtol=1e-3, atol=1e-4)
+        assert program.gradient() and program.update()
+    bind(4)
+    assert program.training.executeForward(batchSize=4), last_refusal()
+    bind(2)  # the others stay as they are
+    assert program.training.executeForward(batchSize=0), last_refusal()
+
+
 def test_the_gradient_runs_the_batch_of_its_forward_pass():
     program = regression(widths=(6, 5, 3))
     assert program.compile() and program.execute()

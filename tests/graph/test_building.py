@@ -208,7 +208,15 @@ def test_layers_sources_and_results():
     assert graph.sourceTensors(for_=first)[0] is x and graph.resultTensors(for_=first)[0] is h
     assert graph.sourceTensorsForLayer_(second)[0] is h and graph.resultTensorsForLayer_(second)[0] is y
     stranger = MLCActivationLayer.tanh
-    assert graph.sourceTensors(for_=stranger) == [] == graph.resultTensors(for_=stranger)
+    for ask in (graph.sourceTensors, graph.resultTensors):
+        assert (
+            ask(for_=stranger) == [] and last_refusal().reason == f"the layer {stranger.label!r} is not in this graph"
+        )
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=None)
+    for ask in (training.sourceGradientTensors, training.resultGradientTensors):
+        assert (
+            ask(for_=stranger) == [] and last_refusal().reason == f"the layer {stranger.label!r} is not in this graph"
+        )
     assert graph.device is None
 
 

@@ -151,6 +151,27 @@ def test_a_handler_with_other_parameters_is_a_type_error(handler):
     assert re.search(says, found.value.__notes__[0])
 
 
+async def _waits(result, error, seconds):
+    """Nobody would await it."""
+
+
+def _yields(result, error, seconds):
+    yield result
+
+
+@pytest.mark.parametrize(("handler", "kind"), [(_waits, "async"), (_yields, "a generator")], ids=["async", "yields"])
+@pytest.mark.parametrize("view", [False, True], ids=["Swift", "PyObjC"])
+def test_a_handler_that_a_call_would_not_run_is_a_type_error(view, handler, kind):
+    program = regression()
+    assert program.compile()
+    before = array(program.layers[0].weights).copy()
+    selector = "executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_"
+    execute = getattr(view_of(program.training) if view else program.training, selector)
+    with pytest.raises(TypeError, match=f"is an ordinary function; this one is {kind}, and a call of it runs nothing"):
+        execute(program.inputs_data(), program.labels_data(), None, 0, int(Run.synchronous), handler)
+    assert np.array_equal(array(program.layers[0].weights), before) and program.execute()
+
+
 def test_in_the_pyobjc_view_the_scripts_own_parameters_are_looked_at():
     program = regression()
     assert program.compile()

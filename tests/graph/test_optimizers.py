@@ -221,6 +221,17 @@ def test_what_would_leave_no_weight_a_number_is_refused(what, value):
     assert NO_NUMBERS[what](0.5 if what == "customGlobalNorm" else -0.5) is not None
 
 
+def test_time_steps_count_from_1():
+    def made(step: int) -> MLCAdamOptimizer | None:
+        return MLCAdamOptimizer(descriptor=SETTINGS, beta1=0.9, beta2=0.99, epsilon=1e-8, timeStep=step)
+
+    assert made(-1) is None and last_refusal().reason == "timeStep counts updates from 1, got -1"
+    first, other = (regression(optimizer=made(step)) for step in (1, 0))
+    for program in (first, other):
+        assert program.compile() and program.execute() and program.execute()
+    np.testing.assert_array_equal(array(first.layers[0].weights), array(other.layers[0].weights))
+
+
 @pytest.mark.parametrize(("name", "field"), [("maximumClippingNorm", "max_norm"), ("customGlobalNorm", "custom_norm")])
 def test_a_norm_below_0_which_would_turn_gradients_round_is_refused(name, field):
     for value in (-1.0, -1e-30):

@@ -20,6 +20,7 @@ from mlc_torch import (
     MLCReductionType,
     MLCSoftmaxLayer,
     MLCSoftmaxOperation,
+    MLCTensorParameter,
     MLCTrainingGraph,
     MLCTrainingWarning,
     last_refusal,
@@ -440,3 +441,19 @@ def test_an_inference_warns_of_an_output_that_it_does_not_compute():
     caught = seen_in(work)
     assert len(caught) == 1 and "no node of the graph produces the output 'missing'" in str(caught[0].message)
     assert (out == 5).all()
+
+
+def test_tensors_that_the_graph_has_nothing_to_do_with():
+    program, stranger = regression(), placeholder(2, 3)
+    stranger.label = "elsewhere"
+    assert program.training.stopGradient(for_=[stranger, program.result])
+    assert program.training.setTrainingTensorParameters([MLCTensorParameter(tensor=stranger)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert program.compile()
+    said = [str(w.message) for w in caught if "elsewhere" in str(w.message)]
+    for who, text in zip(("stopGradient", "setTrainingTensorParameters"), said, strict=True):
+        assert (
+            text
+            == f"{who} names the tensor 'elsewhere', which no layer of the graph reads or computes: it changes nothing"
+        )
