@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 
 from mlc_torch.device import MLCDevice
-from mlc_torch.graph.surroundings import undisturbed
+from mlc_torch.graph.surroundings import refuse_unreal, undisturbed
 from mlc_torch.nodes.feeding import check_bytes, warn_unbound, write_samples
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
 from mlc_torch.tensor.bound_memory import BoundMemory
@@ -66,12 +66,13 @@ def bind(
             if part and batch == cell.shape[axis]:
                 part = None  # the whole tensor
         writes.append((cell, data, part, is_kept, view))
+    disturbed = is_disturbed()
+    if disturbed:
+        refuse_unreal()
     try:
         if device._kind != "mps":  # where data is bound to the device's own memory
-            writes = [write for write in writes if not _is_written_again(write, device)]
-            if not writes:
-                return
-        if is_disturbed():
+            writes = [write for write in writes if not _is_written_again(write, device, disturbed)]
+        if writes and disturbed:
             with undisturbed(device.torch_device):
                 _write_all(writes, device)
         else:
@@ -80,14 +81,17 @@ def bind(
         refuse_lack_of_memory(error)
 
 
-def _is_written_again(write: _Write, device: MLCDevice) -> bool:
+def _is_written_again(write: _Write, device: MLCDevice, disturbed: bool) -> bool:
     """Whether a tensor's data could be written where it was before."""
     cell, data, part, is_kept, view = write
     bound = cell.bound
-    if bound is None or part or is_kept or cell.value is not bound.tensor:
+    if bound is None:
+        return False
+    if part or is_kept or cell.value is not bound.tensor:
+        cell.bound = None
         return False
     cell.device = device
-    if is_disturbed() and bound.needs_torch:
+    if disturbed and bound.needs_torch:
         with undisturbed(device.torch_device):
             filled = bound.refill(data, view)
     else:
@@ -95,7 +99,7 @@ def _is_written_again(write: _Write, device: MLCDevice) -> bool:
     if filled is not None:
         cell.value, cell.snapshot = filled, None
         return True
-    cell.bound = None  # who brings other elements once may do so again: new memory from now on
+    cell.bound = None
     return False
 
 
@@ -108,7 +112,7 @@ def _write_all(writes: list[_Write], device: MLCDevice) -> None:
             write_samples(cell, data, device, *part)
         else:
             source = data._view(cell.dtype, cell.shape) if view is None else view
-            if cell.value is None and cell.host is None and _stays(source, device) and BoundMemory.suits(source):
+            if cell.host is None and _stays(source, device) and BoundMemory.suits(source):
                 cell.bound = BoundMemory(source)
                 cell.publish(cell.bound.tensor, device)
             else:

@@ -11,6 +11,13 @@ from mlc_torch.refusals import refuse
 from mlc_torch.torch_private.modes import is_disturbed, unreal_context
 
 
+def refuse_unreal() -> None:
+    """Refuse what would be done inside a context of torch's in which tensors hold no numbers."""
+    around = unreal_context()
+    if around is not None:
+        refuse(f"a graph computes real numbers and cannot be run inside {around}")
+
+
 @contextmanager
 def undisturbed(device: torch.device) -> Iterator[None]:
     """Inside, inference mode, autocast and a default device that the program set do not reach what a graph does.
@@ -20,9 +27,7 @@ def undisturbed(device: torch.device) -> Iterator[None]:
     if not is_disturbed():
         yield
         return
-    around = unreal_context()
-    if around is not None:
-        refuse(f"a graph computes real numbers and cannot be run inside {around}")
+    refuse_unreal()
     with torch.inference_mode(False), torch.autocast("cpu", enabled=False), torch.device(device):
         if device.type == "cpu":
             yield

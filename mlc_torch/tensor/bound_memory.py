@@ -27,8 +27,7 @@ class BoundMemory:
 
     def __init__(self, source: torch.Tensor) -> None:
         """A copy of ``source``."""
-        self._now = _Place(source)
-        self._spare: _Place | None = _Place(source)
+        self._now, self._spare = _Place(source), list[_Place]()
         self._now.tensor.copy_(source)
         self._element, self._is_little = USUAL[source.dtype], source.numel() < GRAIN
 
@@ -45,8 +44,7 @@ class BoundMemory:
     @property
     def needs_torch(self) -> bool:
         """Whether the next binding calls torch: little is copied by Python, before torch's threads were woken."""
-        place = self._spare
-        return not self._is_little or place is None or place.is_known()
+        return not self._is_little or not self._spare or self._spare[-1].is_known()
 
     def refill(self, data: MLCTensorData, view: torch.Tensor | None) -> torch.Tensor | None:
         """The bytes of ``data`` in the memory that was spare; ``None`` where they are no elements as the tensor has them.
@@ -55,16 +53,19 @@ class BoundMemory:
         """
         if data._element != self._element or data._shape is not None:
             return None
-        now, place = self._now, self._spare
-        self._spare = None  # another thread that binds at the same time has memory of its own
-        if place is None or place.is_known():
+        now = self._now
+        try:
+            place = self._spare.pop()  # so that another thread which binds at the same time has memory of its own
+        except IndexError:
+            place = _Place(now.tensor)
+        if place.is_known():
             place = _Place(now.tensor)
         if self._is_little:
             size = len(place.bytes)
             place.bytes[:] = data._bytes if data._length == size else data._bytes[:size]
         else:
             place.tensor.copy_(data._view(now.tensor.dtype, tuple(now.tensor.shape)) if view is None else view)
-        self._now, self._spare = place, now
+        self._now, self._spare = place, [now]
         return place.tensor
 
 

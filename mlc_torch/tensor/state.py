@@ -304,6 +304,7 @@ class TensorState:
     def upload(self, data: MLCTensorData, device: MLCDevice, who: str = "the data") -> None:
         """Bind ``data``, which a refusal calls ``who``, and bring it to ``device``."""
         self._must_hold(data, who)
+        self.partly = None
         data = data._kept()
         view = data._view(self.dtype, self.shape)
         if device.torch_device.type == "cpu":

@@ -190,7 +190,7 @@ def test_a_mode_of_the_program_s_sees_nothing_of_it():
             raise AssertionError(f"{function} is no business of a program's mode")
 
     program = regression(widths=WIDTHS)
-    assert program.compile() and program.bind()
+    assert program.compile() and program.bind() and program.bind()
     for seed in (40, 42, 44):
         program.given = {name: values(*shape, seed=seed) for name, shape in SHAPES.items()}
         with Watching():

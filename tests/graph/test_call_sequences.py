@@ -165,6 +165,8 @@ class Calls(RuleBasedStateMachine):
         for p in self.twin.parameters:
             p.requires_grad_()
         self.bound: dict[str, np.ndarray] = {}
+        self.known = dict.fromkeys("xt", 0)
+        """How many samples were ever bound."""
         self.shared: tuple[MLCInferenceGraph, MLCTensor] | None = None
 
     # Making calls in a style
@@ -322,6 +324,7 @@ class Calls(RuleBasedStateMachine):
             old = self.bound.get(name, np.zeros_like(new)).copy()
             old[:read] = new[:read]
             self.bound[name] = old
+            self.known[name] = max(self.known[name], read)
         if self.shared is not None:
             self.check_shared()  # as weights the tensor lies in the caller's memory
         else:
@@ -340,8 +343,14 @@ class Calls(RuleBasedStateMachine):
                 style, answer, seen, f"executeForward(batchSize:options:{outputs}completionHandler:)", "no data"
             )
             return
-        assert answer is True, last_refusal()
         count = samples or BATCH
+        if count > min(self.known.values()):
+            said = f"of the {count} samples of the", "were bound; bind the others too"
+            self.expect_refusal(
+                style, answer, seen, f"executeForward(batchSize:options:{outputs}completionHandler:)", *said
+            )
+            return
+        assert answer is True, last_refusal()
         predicted, loss = self.twin.forward(self.bound["x"][:count], self.bound["t"][:count])
         if buffer is not None:
             np.testing.assert_allclose(buffer[:count], predicted, rtol=1e-4, atol=1e-5)
