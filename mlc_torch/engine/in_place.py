@@ -11,7 +11,7 @@ from torch import fx
 from torch.nn import functional as F
 
 from mlc_torch.engine import gelu
-from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward
+from mlc_torch.engine.batch_norm import batch_norm_backward
 from mlc_torch.engine.replacements import (
     bias_gradient,
     convolution_backward,
@@ -167,7 +167,7 @@ def add_into_slice(total: torch.Tensor, part: torch.Tensor, slices: Slices) -> t
 _MAKE_MEMORY = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
-        *(convolution_backward, depthwise_backward, depthwise_backward_contiguous, batch_norm, batch_norm_backward),
+        *(convolution_backward, depthwise_backward, depthwise_backward_contiguous, batch_norm_backward),
         *(product_then_bias, product_turned, bias_gradient, zeros_around, add_into_slice, aten.add_.Tensor),
         *gelu.IN_PLACE,
         *_WRITES,

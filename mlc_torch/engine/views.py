@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.batch_norm import batch_norm
+
 UNSAFE = {
     torch.ops.aten._unsafe_view.default,
     torch.ops.aten.unsafe_chunk.default,
@@ -21,8 +23,9 @@ STATISTICS = {
     torch.ops.aten.native_batch_norm.default,
     torch.ops.aten.cudnn_batch_norm.default,
     torch.ops.aten.miopen_batch_norm.default,
+    batch_norm,
 }
-"""Operations that write into running statistics and do not say so (torch 2.11 and 2.13)."""
+"""Operations that write into running statistics and do not say so (torch 2.11 and 2.13), and what runs in the place of one."""
 PLAINER = {torch.ops.aten._unsafe_view.default: torch.ops.aten.view.default}
 """What is recorded in place of an operation. (A dense layer over three dimensions ends in this one from torch 2.15 on.)"""
 

@@ -115,7 +115,8 @@ class BatchNorm(RunningNorm):
             self.bias,
         )
         with torch.no_grad():
-            torch.mul(variance, 1 / unbiased, out=self.running_var)
+            # Not times the rounded inverse: what the old value is multiplied with in all would be a little less than 1 each time.
+            torch.div(variance, unbiased, out=self.running_var)
         return y
 
 
@@ -155,6 +156,18 @@ class SharedNorm(torch.autograd.Function):
         if ctx.share.is_idle:
             dx = torch.zeros_like(dx)  # its sample is none of the batch
         return dx, None if gamma is None else d_gamma, d_beta if ctx.has_beta else None, None, None
+
+
+class LayerNorm(nn.LayerNorm):
+    """torch's, but that a single value has no spread, whatever it is: 0 by the root of an epsilon of 0 would be no number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if math.prod(self.normalized_shape) > 1:
+            return super().forward(x)
+        y = x - x
+        if self.weight is not None:
+            y = y * self.weight
+        return y if self.bias is None else y + self.bias
 
 
 class InstanceNorm(RunningNorm):

@@ -13,10 +13,21 @@ from torch import fx, nn
 from benchmarks.contenders import MLCompute
 from benchmarks.translation import translate
 from benchmarks.workloads import Workload
+from mlc_torch import (
+    MLCActivationLayer,
+    MLCBatchNormalizationLayer,
+    MLCConvolutionDescriptor,
+    MLCConvolutionLayer,
+    MLCGraph,
+    MLCGraphCompilationOptions,
+    MLCTensor,
+    MLCTrainingGraph,
+)
 from mlc_torch.engine import images, kernels, norm_rules
 from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward, pixels_at_once
 from mlc_torch.engine.norm_rules import normalized
 from tests.gears.test_kernels import pretend
+from tests.graph.programs import cpu, data, loss, placeholder
 
 aten = torch.ops.aten
 EPSILON, MOMENTUM = 1e-3, 0.3
@@ -233,3 +244,41 @@ def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypa
         optimizer.step()
         np.testing.assert_allclose(found, loss.item(), rtol=1e-4)
     assert set(used) == {(name, samples == 32) for name in ("batch_norm", "batch_norm_backward")}
+
+
+@pytest.mark.parametrize("channels", [5, 8, 12])
+@pytest.mark.parametrize("options", [[], [MLCGraphCompilationOptions.debugLayers]], ids=["planned", "plain"])
+@pytest.mark.parametrize("arm", [False, True], ids=["x86", "ARM"])
+def test_statistics_move_where_nobody_reads_the_result(monkeypatch, arm, options, channels):
+    """A second head, which only an inference will read."""
+    pretend(monkeypatch, not arm)
+    draw, shape = np.random.default_rng(4), (8, 3, 16, 16)
+    weights = draw.standard_normal((1, 3 * channels, 1, 1), np.float32)
+    convolution = MLCConvolutionLayer(
+        weights=MLCTensor.from_numpy(weights),
+        biases=None,
+        descriptor=MLCConvolutionDescriptor(
+            kernelSizes=(1, 1), inputFeatureChannelCount=3, outputFeatureChannelCount=channels
+        ),
+    )
+    mean, variance = np.zeros((1, channels, 1, 1), np.float32), np.ones((1, channels, 1, 1), np.float32)
+    norm = MLCBatchNormalizationLayer(
+        featureChannelCount=channels, mean=MLCTensor.from_numpy(mean), variance=MLCTensor.from_numpy(variance),
+        beta=None, gamma=None, varianceEpsilon=1e-5, momentum=0.5,
+    )  # fmt: skip
+    graph, x, t = MLCGraph(), placeholder(*shape), placeholder(8, channels, 16, 16)
+    y = graph.node(convolution, source=x)
+    graph.node(norm, source=y)
+    graph.node(MLCActivationLayer.tanh, source=y)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=options, device=cpu())
+    given = draw.standard_normal(shape, np.float32)
+    for _ in range(3):
+        labels = {"t": data(np.zeros((8, channels, 16, 16), np.float32))}
+        assert training.execute(
+            inputsData={"x": data(given)}, lossLabelsData=labels, lossLabelWeightsData=None, batchSize=8
+        )
+    made = np.einsum("nchw,oc->nohw", given.astype(float), weights.reshape(channels, 3))
+    np.testing.assert_allclose(mean.ravel(), (1 - 0.5**3) * made.mean((0, 2, 3)), rtol=1e-4, atol=1e-5)
+    want = 0.5**3 + (1 - 0.5**3) * made.var((0, 2, 3))
+    np.testing.assert_allclose(variance.ravel(), want, rtol=1e-4)

@@ -180,6 +180,29 @@ def test_a_single_value_per_channel_gives_beta_exactly(affine):
         assert torch.equal(layer.module.weight.grad, torch.zeros(3))
 
 
+@by_class
+def test_statistics_that_are_to_stay_do(cls):
+    """40 values a channel: 40/39 and back is not 1 in float32, if back is a product."""
+    layer = running(cls, variance=(1.3, 2.7, 0.3), momentum=1.0)
+    before = [s.copy() for s in stored(layer)]
+    x = torch.from_numpy(values(10, 3, 2, 2))
+    for _ in range(300):
+        layer.module.train()(x)
+    for now, then in zip(stored(layer), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-12, 1e-5])
+def test_layer_normalization_of_a_single_value_gives_beta_exactly(epsilon):
+    gamma, beta = (MLCTensor.from_numpy(np.array([n], np.float32)) for n in (3.0, 0.5))
+    layer = MLCLayerNormalizationLayer(normalizedShape=[1], beta=beta, gamma=gamma, varianceEpsilon=epsilon)
+    x = torch.tensor([1e30, 1e15, 1e-20, -3.0]).view(4, 1).requires_grad_()
+    y = layer.module(x)
+    assert y.flatten().tolist() == [0.5] * 4
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.zeros_like(x)) and layer.module.bias.grad.tolist() == [4.0]
+
+
 def test_the_statistics_are_no_parameters():
     layer = running(MLCBatchNormalizationLayer)
     assert [use.role for use in layer._parameter_uses] == ["gamma", "beta"]
