@@ -11,7 +11,7 @@ from torch import nn
 
 from mlc_torch.descriptors.base import positive
 from mlc_torch.layers.base import FLOATS, MLCLayer, of_the_type_of, of_type, one_source, parameter
-from mlc_torch.layers.normalization_modules import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RunningNorm
+from mlc_torch.layers.normalization_modules import BatchNorm, GroupNorm, InstanceNorm, LayerNormOfOne, RunningNorm
 from mlc_torch.layers.sharing import along_first, kept, mixes
 from mlc_torch.refusals import refuse
 from mlc_torch.spelling import declare, prop
@@ -172,7 +172,8 @@ class MLCLayerNormalizationLayer(MLCLayer):
         return kept(axes, 1, range(rank - len(self._normalizedShape), rank), "normalizes", stays=True)
 
     def _build(self):
-        made = LayerNorm(self._normalizedShape, self._varianceEpsilon, elementwise_affine=False)
+        kind = LayerNormOfOne if math.prod(self._normalizedShape) == 1 else nn.LayerNorm
+        made = kind(self._normalizedShape, self._varianceEpsilon, elementwise_affine=False)
         return _shown_affine(self, made, self._normalizedShape)
 
 

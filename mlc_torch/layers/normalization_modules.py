@@ -158,12 +158,10 @@ class SharedNorm(torch.autograd.Function):
         return dx, None if gamma is None else d_gamma, d_beta if ctx.has_beta else None, None, None
 
 
-class LayerNorm(nn.LayerNorm):
-    """torch's, but that a single value has no spread, whatever it is: 0 by the root of an epsilon of 0 would be no number."""
+class LayerNormOfOne(nn.LayerNorm):
+    """Of a single value, which has no spread, whatever it is: divided by the root of an epsilon of 0, torch's is no number."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if math.prod(self.normalized_shape) > 1:
-            return super().forward(x)
         y = x - x
         if self.weight is not None:
             y = y * self.weight
