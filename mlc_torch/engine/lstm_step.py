@@ -38,7 +38,8 @@ def lstm_step(
 _MUCH_BYTES = 512 << 10
 """Of a layer's weights. Less is found to be the same in next to no time, and oneDNN's threads share what is left."""
 _MANY, _FEW = 256, 16
-"""Samples, divided among the threads, up to which products gate by gate are faster with much to compare, and with little."""
+"""Samples times threads up to which products gate by gate are faster, with much to compare and with little: fewer rows are not
+divided among threads."""
 
 
 def one_step(node: fx.Node) -> Replacement | None:

@@ -44,7 +44,10 @@ class BoundMemory:
     @property
     def needs_torch(self) -> bool:
         """Whether the next binding calls torch: little is copied by Python, before torch's threads were woken."""
-        return not self._is_little or not self._spare or self._spare[-1].is_known()
+        try:
+            return not self._is_little or self._spare[-1].is_known()
+        except IndexError:
+            return True
 
     def refill(self, data: MLCTensorData, view: torch.Tensor | None) -> torch.Tensor | None:
         """The bytes of ``data`` in the memory that was spare; ``None`` where they are no elements as the tensor has them.
