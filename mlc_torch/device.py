@@ -324,7 +324,7 @@ class Randomness:
     def __init__(self) -> None:
         self.seed: int | None = None
         self._streams: dict[torch.device, torch.Generator] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may draw numbers, too, in the middle of this
 
     # A block that holds the lock stands on the line of its ``with``: see ``Locks`` in graph/locks.py.
 
@@ -356,6 +356,16 @@ class Randomness:
                 stream.set_state(states[device])
             else:  # made since; whoever holds it keeps it, and it begins as one that is made now
                 start(stream, seed)
+
+    def begin_in_child(self) -> None:
+        """After a fork: a thread of the parent may hold the lock, and is not here to let go of it. Without a seed nobody draws
+        what the parent draws."""
+        if not self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        if self.seed is None:
+            for device, stream in self._streams.items():
+                if device.type == "cpu":  # a forked child has no CUDA
+                    start(stream, None)
 
     def restarted(self) -> torch.Generator:
         """The generator of one random initializer."""
@@ -390,3 +400,5 @@ def start(generator: torch.Generator, seed: int | None) -> torch.Generator:
 
 
 randomness = Randomness()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=randomness.begin_in_child)

@@ -6,15 +6,17 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from mlc_torch.going_back import undone
 from mlc_torch.refusals import in_one_line, pass_on_signals, refuse
 from mlc_torch.tensor import DATA_TYPES, TORCH_TYPES, MLCTensorDescriptor
 from mlc_torch.torch_private.hooks import call_past_hooks_on_every_module, hooks_on_every_module
-from mlc_torch.torch_private.modes import really
+from mlc_torch.torch_private.modes import ambience, really, restore_ambience
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
@@ -126,11 +128,14 @@ def _run(
     first = next(module.parameters(), None)
     if not isinstance(place, torch.device) and first is not None:
         device = torch.device(first.device)
-    with ExitStack() as stack:
-        for context in (place, device, torch.no_grad()):
-            stack.enter_context(context)
-        given = [torch.empty(s._shape, dtype=TORCH_TYPES[s._dataType]) for s in sources]
-        made = twin(*given)
+
+    def call() -> Any:
+        with ExitStack() as stack:
+            for context in (place, device, torch.no_grad()):
+                stack.enter_context(context)
+            return twin(*(torch.empty(s._shape, dtype=TORCH_TYPES[s._dataType]) for s in sources))
+
+    made = undone(call, partial(restore_ambience, ambience()))
     results = list(tensors_in(made))
     if not results:
         raise TypeError(f"it returns {type(made).__name__}, and no tensor in it")

@@ -25,7 +25,7 @@ Given = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None, int,
 
 EXAMPLE = "for example [(x1, y1), (x2, y2)], or [(x, y)] for one batch"
 
-_NUMPY_TYPES = {type_: torch.empty(0, dtype=type_).numpy().dtype for type_ in DATA_TYPES}
+_NUMPY_TYPES = {type_: torch.empty(0, dtype=type_, device="cpu").numpy().dtype for type_ in DATA_TYPES}
 
 
 _NO_NUMBERS = "cSUmMV"
