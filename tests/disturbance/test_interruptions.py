@@ -60,6 +60,7 @@ def test_a_step(call, network, points):
 def test_a_phase(number, network, points):
     pair = Pair(NETWORKS[network])
     pair.together(Subject.phases)
+    pair.together(Subject.phases)
     wholes = [[lines_of(partial(phase, one, pair.step)) for phase in PHASES] for one in (pair.subject, pair.twin)]
     pair.step += 1
     for at in wholes[0][number].points(points):
