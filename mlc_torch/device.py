@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mlc_torch.enums import MLCDeviceType
+from mlc_torch.forks import free_in_child_lock
 from mlc_torch.refusals import log, refuse
 from mlc_torch.spelling import MLCObject, declare, prop
 from mlc_torch.spelling.arguments import describe
@@ -324,7 +325,7 @@ class Randomness:
     def __init__(self) -> None:
         self.seed: int | None = None
         self._streams: dict[torch.device, torch.Generator] = {}
-        self._lock = threading.RLock()  # a signal handler may draw numbers, too, in the middle of this
+        self._lock = free_in_child_lock()  # a signal handler may draw numbers, too, in the middle of this
 
     # A block that holds the lock stands on the line of its ``with``: see ``Locks`` in graph/locks.py.
 
@@ -358,10 +359,7 @@ class Randomness:
                 start(stream, seed)
 
     def begin_in_child(self) -> None:
-        """After a fork: a thread of the parent may hold the lock, and is not here to let go of it. Without a seed nobody draws
-        what the parent draws."""
-        if not self._lock._is_owned():  # type: ignore[attr-defined]
-            self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+        """After a fork: without a seed nobody draws what the parent draws."""
         if self.seed is None:
             for device, stream in self._streams.items():
                 if device.type == "cpu":  # a forked child has no CUDA

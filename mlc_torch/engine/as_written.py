@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from mlc_torch.engine.plan import Plan, is_known
+from mlc_torch.forks import free_in_child_lock
 
 
 class _AsWritten:
@@ -19,7 +21,7 @@ class _AsWritten:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = free_in_child_lock()
         self._inside: dict[int, int] = {}
         """How often each thread is."""
         self._stance: Any = None
@@ -43,13 +45,27 @@ class _AsWritten:
         with self._lock:
             self._inside[threading.get_ident()] = depth
             if depth <= 0:
-                del self._inside[threading.get_ident()]
-            if not self._inside and self._stance is not None:
-                self._stance.__exit__(None, None, None)
-                self._stance = None
+                self._inside.pop(threading.get_ident(), None)
+            self._turn_back()
+
+    def begin_in_child(self) -> None:
+        """After a fork: the parent's other threads are not here to leave."""
+        depth = self.depth()
+        self._inside = {threading.get_ident(): depth} if depth else {}
+        self._turn_back()
+
+    def _turn_back(self) -> None:
+        stance = self._stance
+        if not self._inside and stance is not None:
+            stance.__exit__(
+                None, None, None
+            )  # twice where a signal handler came and went in between, which changes nothing
+            self._stance = None
 
 
 as_written = _AsWritten()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=as_written.begin_in_child)
 
 
 def uncompiled(plan: Plan) -> AbstractContextManager[Any]:

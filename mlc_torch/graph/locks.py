@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
+
+from mlc_torch.forks import free_in_child_lock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class Place:
     """What all graphs over some layers share."""
 
     def __init__(self) -> None:
-        self.lock: Any = threading.RLock()
+        self.lock: Any = free_in_child_lock()
         self.threads: set[int] = set()
         """The numbers of threads that have run one of them."""
         self.users: set[weakref.ref[Any]] = set()
@@ -31,26 +31,11 @@ class Place:
         """The graphs that run the layers."""
         self.asked: dict[int, Any] = {}
         """The results that were asked of the graph that records the layers, by identity: whoever runs it keeps them."""
-        _places.add(self)
 
     def enter(self, runner: Any) -> dict[int, Any]:
         """A new graph that runs the layers; gives what was asked for before it came."""
         self.runners.add(weakref.ref(runner, self.runners.discard))
         return self.asked  # looked at last: whoever asks meanwhile finds the new one among the runners
-
-
-_places: weakref.WeakSet[Place] = weakref.WeakSet()
-
-
-def _free_in_child() -> None:
-    """A thread of the parent may hold a lock, and is not here to let go of it, unless it is the one that forked."""
-    for place in _places:
-        if not place.lock._is_owned():
-            place.lock._at_fork_reinit()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_in_child)
 
 
 class Locks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -10,12 +9,13 @@ from typing import Any, TypeVar
 import torch
 from torch import fx
 
+from mlc_torch.forks import free_in_child_lock
 from mlc_torch.torch_private import available
 
 T = TypeVar("T")
 
 
-_own_compilations = threading.RLock()
+_own_compilations = free_in_child_lock()
 
 
 def _compilations() -> AbstractContextManager[Any]:
