@@ -13,7 +13,7 @@ from mlc_torch.layers.sharing import UNKNOWN
 from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
 from mlc_torch.spelling.closest import hint
-from mlc_torch.tensor import MLCTensorData, TensorState
+from mlc_torch.tensor import MLCTensorData, SamplesBound, TensorState
 from mlc_torch.tensor.elements import FITTING
 
 Data = Mapping[str, MLCTensorData]
@@ -44,7 +44,7 @@ def take(feeds: Sequence[Feed], given: Sequence[Data | None], batch: int | None)
                 value = _whole(feed, found)
         elif not data and batch is None and cell.value is not None:
             if cell.partly is not None:
-                _must_be_bound(feed, cell.shape[0])
+                _must_be_bound(feed, None)
             value = cell.value.contiguous()  # bound before
         else:
             count += found is not None
@@ -95,7 +95,7 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
         if value is None:
             refuse(_no_data(feed, given))
         if cell.partly is not None:
-            _must_be_bound(feed, cell.shape[axis or 0] if batch is None else batch)
+            _must_be_bound(feed, None if axis is None else batch)
         return (value if batch is None or axis is None else value.narrow(axis, 0, batch)).contiguous()
     short = batch is not None and axis == 0
     try:
@@ -108,15 +108,13 @@ def _cut(feed: Feed, found: MLCTensorData | None, given: Sequence[Data | None], 
     return value if batch is None or axis is None else value.narrow(axis, 0, batch).contiguous()
 
 
-def _must_be_bound(feed: Feed, samples: int) -> None:
-    """Refuse to run more samples than were ever bound."""
-    cell = feed.cell
-    held, count = cell.partly or (None, 0)
-    if held is None or cell.value is not held:
-        cell.partly = None  # all of it was bound since, or computed
-    elif count < samples:
+def _must_be_bound(feed: Feed, samples: int | None) -> None:
+    """Refuse to run more samples than were ever bound; ``None``: all that the tensor holds."""
+    bound = feed.cell.samples_bound()
+    if bound is not None and bound.number < (wanted := bound.total if samples is None else samples):
         refuse(
-            f"{count} of the {samples} samples of the {feed.title} were bound; bind the others too, or give batchSize={count}"
+            f"{bound.number} of the {wanted} samples of the {feed.title} were bound; bind the others too, or give "
+            f"batchSize={bound.number}"
         )
 
 
@@ -229,7 +227,7 @@ def write_samples(cell: TensorState, data: MLCTensorData, device: MLCDevice, axi
         # For a GPU what was bound before may still lie on the host.
         full = source.new_zeros(cell.shape, device=target) if held is None else held.to(target, copy=True)
         full.narrow(axis, 0, batch).copy_(source.to(target))
-    known = 0 if held is None else cell.partly[1] if cell.partly is not None and cell.value is cell.partly[0] else None
+    total, before = cell.shape[axis], cell.samples_bound()
+    count = batch if held is None else max(batch, total if before is None else before.number)
     cell.take_copy(full, device)
-    samples = cell.shape[axis]
-    cell.partly = None if known is None or max(known, batch) == samples else (full, max(known, batch))
+    cell.partly = None if count == total else (full, SamplesBound(count, total))

@@ -3,7 +3,7 @@
 from mlc_torch.tensor.data import DATA_TYPES, TORCH_TYPES, MLCTensorData
 from mlc_torch.tensor.descriptor import MLCTensorDescriptor
 from mlc_torch.tensor.parameter import MLCTensorParameter
-from mlc_torch.tensor.state import TensorState
+from mlc_torch.tensor.state import SamplesBound, TensorState
 from mlc_torch.tensor.tensor import MLCTensor, MLCTensorOptimizerDeviceData
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "MLCTensorDescriptor",
     "MLCTensorOptimizerDeviceData",
     "MLCTensorParameter",
+    "SamplesBound",
     "TensorState",
 ]

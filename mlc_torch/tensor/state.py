@@ -11,7 +11,7 @@ import ctypes
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -46,6 +46,13 @@ class _Changes:
 
 
 changes = _Changes()
+
+
+class SamplesBound(NamedTuple):
+    """How many of a tensor's samples were ever bound, and how many it holds."""
+
+    number: int
+    total: int
 
 
 class TensorState:
@@ -92,8 +99,8 @@ class TensorState:
         self.device: MLCDevice | None = None
         self.bound: BoundMemory | None = None
         """Where data that is bound to it is copied to, if that is the same memory each time."""
-        self.partly: tuple[torch.Tensor, int] | None = None
-        """A value of which no more than so many samples were ever bound, as long as it is this tensor's."""
+        self.partly: tuple[torch.Tensor, SamplesBound] | None = None
+        """A value of which not all samples were ever bound: see ``samples_bound``."""
         self.snapshot: memoryview | None = None
         self.gradient_of: TensorState | None = None
         """The tensor whose gradient a training graph fills this one with; no node has to produce it."""
@@ -283,6 +290,12 @@ class TensorState:
     def empty(self, why: str) -> None:
         """Nothing can be read of this tensor, and here is why."""
         self.value, self.snapshot, self.why_empty = None, None, why
+
+    def samples_bound(self) -> SamplesBound | None:
+        """Which part of what the tensor holds was ever bound; ``None`` for all of it."""
+        if self.partly is not None and self.partly[0] is not self.value:
+            self.partly = None  # all of it was bound since, or computed
+        return None if self.partly is None else self.partly[1]
 
     def frozen(self, value: torch.Tensor | None) -> TensorState:
         """This tensor with a value that later work does not change: the same ID and label, memory of its own."""

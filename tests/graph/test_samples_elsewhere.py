@@ -281,3 +281,27 @@ def test_bound_samples_are_written_where_they_lie(torch_device, time, count):
     short = {"x": data(second[: time - 1].copy())}
     assert not training.bindAndWriteData(short, forInputs={"x": x}, batchSize=count, **how)
     assert "its first dimension counts no samples" in str(last_refusal())
+
+
+@pytest.mark.parametrize("time", [1, 2, 4, 5])
+def test_samples_that_were_never_bound_are_counted_where_they_lie(torch_device, time):
+    """One or two steps of four samples: the first two samples are not all of them."""
+    graph, x = MLCGraph(), placeholder(time, 4, 2)
+    layer, reference = lstm(batch_first=False)
+    y = graph.node(layer, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    t, device = placeholder(time, 4, 2), on(torch_device)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=device)
+    numbers = values(time, 4, 2)
+    bound, tensors = {"x": data(numbers), "t": data(numbers)}, {"x": x, "t": t}
+    assert training.bindAndWriteData(bound, forInputs=tensors, to=device, batchSize=2, synchronous=True)
+    for samples in (0, 4, 3):
+        assert not training.executeForward(batchSize=samples)
+        said = f"2 of the {samples or 4} samples of the input 'x' were bound; bind the others too, or give batchSize=2"
+        assert last_refusal().reason == said
+    assert training.executeForward(batchSize=2), last_refusal()
+    want = reference(torch.from_numpy(numbers))[0].detach()
+    np.testing.assert_allclose(y.numpy()[:, :2], want[:, :2], rtol=1e-4, atol=1e-5)
+    assert training.bindAndWriteData(bound, forInputs=tensors, to=device, synchronous=True)
+    assert training.executeForward(batchSize=0), last_refusal()
+    np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-5)
