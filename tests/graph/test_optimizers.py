@@ -221,15 +221,19 @@ def test_what_would_leave_no_weight_a_number_is_refused(what, value):
     assert NO_NUMBERS[what](0.5 if what == "customGlobalNorm" else -0.5) is not None
 
 
-def test_time_steps_count_from_1():
+@pytest.mark.parametrize(("given", "first"), [(0, 1), (1, 1), (3, 3)])
+def test_time_steps_count_from_1(given, first):
+    """An optimizer at step 3 has made two updates, and 0 is where it begins."""
+
     def made(step: int) -> MLCAdamOptimizer | None:
         return MLCAdamOptimizer(descriptor=SETTINGS, beta1=0.9, beta2=0.99, epsilon=1e-8, timeStep=step)
 
     assert made(-1) is None and last_refusal().reason == "timeStep counts updates from 1, got -1"
-    first, other = (regression(optimizer=made(step)) for step in (1, 0))
-    for program in (first, other):
-        assert program.compile() and program.execute() and program.execute()
-    np.testing.assert_array_equal(array(first.layers[0].weights), array(other.layers[0].weights))
+    bench, twin = Bench(made(given)).compile(), reference.Adam(starts(), Settings(), beta2=0.99, t=first)
+    for number in range(3):
+        bench.step(number)
+        twin.step(gradients(number))
+        assert_follows(bench, twin, number)
 
 
 @pytest.mark.parametrize(("name", "field"), [("maximumClippingNorm", "max_norm"), ("customGlobalNorm", "custom_norm")])
