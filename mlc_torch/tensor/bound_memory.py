@@ -2,8 +2,8 @@
 
 New memory comes page by page from the system, and has left the processor's caches by the time it comes round again. (Three
 phases, µs beyond one call, with new memory and so. A perceptron, 32x784 inputs: Neoverse-N1, one thread 75 and 60, two threads 76
-and 60; for an H200, 28 and 22. On x86 under KVM, one thread: 256x784 465 and 66, 1024x784 867 and 112, 4096x784 1164 and 320; an
-LSTM, 32x32x64, two threads: 737 and nothing.)
+and 60; for an H200, 28 and 22. On x86 under KVM, medians of three runs: 256x784 227 and 152 with one thread, 188 and 133 with
+two; 1024x784 670 and 230, 701 and 314; 4096x784, which no cache holds, 1708 and 1662, 1767 and 845.)
 """
 
 from __future__ import annotations
