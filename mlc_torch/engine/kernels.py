@@ -228,6 +228,8 @@ KERNELS_WITH_AVX512 = (
     _PACKED,
     *KERNELS_WITH_VECTOR_CODE,
     _SUMMED,
+    KernelRule(aten.addmm.default, chosen_product, "PRODUCTS_BY_MKL"),
+    KernelRule(aten.mm.default, chosen_product, "PRODUCTS_BY_MKL"),
     KernelRule(
         aten.addmm.default,
         bias_apart(has_many_rows),

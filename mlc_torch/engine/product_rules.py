@@ -1,5 +1,4 @@
-"""Which product multiplies matrices where torch asks the Arm Compute Library, what is laid out for it; biases; and sums as
-products."""
+"""Which product multiplies matrices, what is laid out for the Arm Compute Library; biases; and sums as products."""
 
 from __future__ import annotations
 
@@ -13,10 +12,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from mlc_torch.engine.processor import has_avx512
 from mlc_torch.engine.replacements import (
     Replacement,
     by_column,
     product_then_bias,
+    product_turned,
     product_with_transposed_source,
     product_with_transposed_weight,
 )
@@ -70,17 +71,56 @@ PRODUCTS_BY_ACL = (
         product_with_transposed_source,
         "The same with the smaller factor transposed: 9 and 32 rows of 784 by 128 .50 and .86, of 512 by 512 .35 and .94.",
     ),
-    ProductRule(lambda p: True, None, "64 to 512 rows of larger factors: transposing either takes 1.2 to 1.7 as long."),
+    # All others are torch's: of 64 to 512 rows of larger factors, transposing either takes 1.2 to 1.7 as long.
 )
 """Where torch was built with the Arm Compute Library, which it hands products with a transposed factor to (torch 2.13)."""
 
 
+_TILES = (16, 32)
+"""Rows that fill BLAS's tiles for AVX-512. Turned, a product of 20 or 40 takes as long as one of 32 or 48."""
+
+PRODUCTS_BY_MKL = (
+    ProductRule(
+        lambda p: p.columns >= 384 and p.depth % 512 == 0 and (p.rows in _TILES or (p.rows == 48 and p.depth >= 1024)),
+        product_turned,
+        "Two hosts, torch 2.11 and 2.13; depths of 512, 1024, 2048 and 3072 by 384 to 2048 columns, time relative to torch's: "
+        "one thread .54 to .93, two .25 to .95, four .25 to .85, eight .27 to .97. 16 and 32 rows of 1024 by 1024: one thread "
+        ".66 and .76 on one host, .56 and .66 on the other, two .64 and .73, .69 and .80, four .39 and .52, eight .42 and .65. "
+        "8 to 12 rows .5 to 2.2, 64 .6 to 1.3.",
+    ),
+    ProductRule(
+        lambda p: p.columns >= 384 and p.depth >= 512 and p.rows in _TILES and p.threads <= 2,
+        product_turned,
+        "Depths of 576 to 1568: one thread .62 to 1.01, two .28 to .96; four and eight .64 to 1.22.",
+    ),
+    ProductRule(
+        lambda p: 84 <= p.columns <= 128 and p.depth >= 256 and p.rows in _TILES and p.threads == 1,
+        product_turned,
+        "256 to 3072 deep: .29 to .64 on one host, .35 to .94 on the other; 784 deep .36 to .54, .67 to .89. With more threads "
+        ".5 to 1.5.",
+    ),
+)
+"""Where torch hands products to Intel's MKL, on x86 with AVX-512. From 16 rows on it goes another way by a transposed factor."""
+
+
 def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
     """What multiplies [rows, depth] with a given transpose of [columns, depth]; ``None`` for torch's own choice."""
-    if not multiplies_by_acl() or dtype != torch.float32:
+    if dtype != torch.float32:
         return None
-    asked = Product(rows, depth, columns, max(torch.get_num_threads(), threads_of_acl()))
-    return next(rule.function for rule in PRODUCTS_BY_ACL if rule.applies(asked))
+    rules: Sequence[ProductRule]
+    if multiplies_by_acl():
+        rules, threads = PRODUCTS_BY_ACL, max(torch.get_num_threads(), threads_of_acl())
+    elif multiplies_by_mkl():
+        rules, threads = PRODUCTS_BY_MKL, torch.get_num_threads()
+    else:
+        return None
+    asked = Product(rows, depth, columns, threads)
+    return next((rule.function for rule in rules if rule.applies(asked)), None)
+
+
+@functools.cache
+def multiplies_by_mkl() -> bool:
+    return has_avx512() and torch.backends.mkl.is_available()
 
 
 @functools.cache

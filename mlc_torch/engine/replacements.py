@@ -35,9 +35,10 @@ def product_then_bias(x: torch.Tensor, other: torch.Tensor, bias: torch.Tensor) 
     return torch.mm(x, other).add_(bias)
 
 
-def product_turned(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def product_turned(x: torch.Tensor, other: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """The transpose of the transposes' product."""
-    return torch.mm(other.t(), x.t()).t().contiguous()
+    turned = torch.mm(other.t(), x.t()).t()
+    return turned.contiguous() if bias is None else torch.add(turned, bias, out=x.new_empty(turned.shape))
 
 
 def bias_gradient(grad: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ from mlc_torch import (
     MLCConvolutionDescriptor,
     MLCConvolutionLayer,
     MLCDataType,
+    MLCExecutionOptions,
     MLCGraph,
     MLCGraphCompilationOptions,
     MLCInferenceGraph,
@@ -41,7 +42,12 @@ from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.product_rules import Product
-from mlc_torch.engine.replacements import by_column, product_with_transposed_source, product_with_transposed_weight
+from mlc_torch.engine.replacements import (
+    by_column,
+    product_turned,
+    product_with_transposed_source,
+    product_with_transposed_weight,
+)
 from mlc_torch.engine.rewrite import simplify
 from mlc_torch.engine.trace import record
 from mlc_torch.interop import TorchLayer
@@ -63,7 +69,8 @@ def pretend(monkeypatch, vector_code: bool) -> None:
 
 def test_every_rule_says_how_it_is_known():
     by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
-    tables = layouts.CONVOLUTION_LAYOUTS, product_rules.PRODUCTS_BY_ACL, *by_vectors, kernels.KERNELS_ON_A_GPU
+    products = product_rules.PRODUCTS_BY_ACL, product_rules.PRODUCTS_BY_MKL
+    tables = layouts.CONVOLUTION_LAYOUTS, *products, *by_vectors, kernels.KERNELS_ON_A_GPU
     assert all(rule.evidence for table in tables for rule in table)
 
 
@@ -94,6 +101,29 @@ def test_products_by_rows_and_threads(monkeypatch, product, want):
     assert product_rules.product_of(product.rows, product.depth, product.columns, torch.float64) is None
 
 
+TURNED = [
+    *(Product(rows, 512, 384, threads) for rows in (16, 32) for threads in (1, 2, 8)),
+    *(Product(48, 1024, 1024, 1), Product(16, 784, 1024, 2), Product(32, 784, 128, 1), Product(16, 256, 84, 1)),
+]
+NOT_TURNED = [
+    *(Product(rows, 512, 384, 2) for rows in (1, 8, 15, 20, 48, 64)),
+    *(Product(64, 1024, 1024, 8), Product(16, 784, 1024, 4), Product(32, 784, 128, 2), Product(32, 784, 64, 1)),
+    *(Product(16, 512, 383, 1), Product(16, 255, 128, 1)),
+]
+
+
+@pytest.mark.parametrize("product", [*TURNED, *NOT_TURNED])
+def test_products_of_few_rows_by_mkl(monkeypatch, product):
+    monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: False)
+    monkeypatch.setattr(product_rules, "multiplies_by_mkl", lambda: True)
+    monkeypatch.setattr(product_rules.torch, "get_num_threads", lambda: product.threads)
+    shape = product.rows, product.depth, product.columns
+    assert product_rules.product_of(*shape, torch.float32) is (product_turned if product in TURNED else None)
+    assert product_rules.product_of(*shape, torch.bfloat16) is None
+    monkeypatch.setattr(product_rules, "multiplies_by_mkl", lambda: False)
+    assert product_rules.product_of(*shape, torch.float32) is None
+
+
 @pytest.mark.parametrize(("setting", "want"), [("3", 3), ("4,2", 4), ("", os.cpu_count()), ("many", os.cpu_count())])
 def test_set_num_threads_does_not_reach_the_arm_compute_library(monkeypatch, setting, want):
     monkeypatch.setenv("OMP_NUM_THREADS", setting)
@@ -104,7 +134,7 @@ def test_set_num_threads_does_not_reach_the_arm_compute_library(monkeypatch, set
     assert product_rules.product_of(4096, 784, 128, torch.float32) is None
 
 
-@pytest.mark.parametrize("way", [product_with_transposed_weight, product_with_transposed_source])
+@pytest.mark.parametrize("way", [product_with_transposed_weight, product_with_transposed_source, product_turned])
 def test_products_are_products(way):
     x, weight, bias = torch.randn(13, 11), torch.randn(9, 11), torch.randn(9)
     torch.testing.assert_close(way(x, weight.t()), F.linear(x, weight))
@@ -464,6 +494,41 @@ def test_a_bias_is_added_to_a_product_of_many_rows(monkeypatch, rows, avx512, ap
     weights, biases = (array(t).astype(np.float64) for t in (layer.weights, layer.biases))
     want = given.astype(np.float64) @ weights.reshape(20, 24).T + biases.ravel()
     np.testing.assert_allclose(found[0], want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize(("rows", "turned"), [(16, True), (20, False)])
+def test_a_product_of_few_rows_is_turned(monkeypatch, rows, turned, trains):
+    """Its gradients multiply by what is no transpose, and stay as they are."""
+    pretend(monkeypatch, vector_code=True)
+    monkeypatch.setattr(kernels, "has_avx512", lambda: True)
+    monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: False)
+    monkeypatch.setattr(product_rules, "multiplies_by_mkl", lambda: True)
+    layer, given = dense(512, 384), values(rows, 512, seed=5)
+    graph, x, t = MLCGraph(), placeholder(rows, 512), placeholder(rows, 384)
+    y = graph.node(with_=layer, source=x)
+    weights, biases = (array(part).astype(np.float64) for part in (layer.weights, layer.biases))
+    weights, wanted = weights.reshape(384, 512), values(rows, 384, seed=6)
+    made = (
+        MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(1.0))
+        if trains
+        else MLCInferenceGraph(graphObjects=[graph])
+    )
+    labels = {"lossLabels": {"t": t}} if trains else {}
+    assert made.addInputs({"x": x}, **labels) and made.addOutputs({"y": y}) and made.compile(options=[], device=cpu())
+    given_labels = {"lossLabelsData": {"t": data(wanted)}, "lossLabelWeightsData": None} if trains else {}
+    with Products() as seen:
+        assert made.execute(
+            inputsData={"x": data(given)}, **given_labels, batchSize=0, options=[MLCExecutionOptions.synchronous]
+        )
+    in_gradients = 2 * trains  # of the weights, and of the biases, which are a product with ones
+    assert (seen.with_bias, seen.alone) == (not turned, turned + in_gradients)
+    result = given.astype(np.float64) @ weights.T + biases.ravel()
+    np.testing.assert_allclose(y.numpy(), result, rtol=1e-5, atol=1e-4)
+    if trains:
+        made.synchronizeUpdates()
+        slope = (2 * (result - wanted) / result.size).T @ given
+        np.testing.assert_allclose(array(layer.weights).reshape(384, 512), weights - slope, rtol=1e-4, atol=1e-5)
 
 
 def sum_over(how=([0], True), lies=((8, 8), (8, 1), torch.float32), transposed=False, **named):
