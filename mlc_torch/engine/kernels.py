@@ -118,17 +118,7 @@ _PACKED = KernelRule(
     "988, 638 and 420, eight 459, 242 and 227. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
     keeps=True,
 )
-_STEP = KernelRule(
-    torch.ops.mlc_torch.lstm_library_inference.default,
-    one_step,
-    "torch 2.11, AVX-512; relative to nn.LSTM, over packed weights and so, one step of 1, 4, 16, 64 and 128 samples; one thread, "
-    "inputs to hidden, 16 to 32 .55 and .55, .61 and .60, .61 and .61, .64 and .61, .67 and .68; 64 to 128 .59 and .48, .63 and "
-    ".55, .70 and .62, .76 and .71, .81 and .74; 256 to 256 .81 and .32, .81 and .42, .86 and .64, .88 and .81, .92 and .87; two "
-    "threads 16 to 32 .56 and .51, .60 and .59, .62 and .60, .62 and .63, .64 and .76; 64 to 128 .59 and .54, .64 and .64, .68 "
-    "and .74, .79 and .96, .79 and .89; 256 to 256 1.02 and .32, 1.03 and .38, 1.00 and .60, .97 and .80, .94 and .91; eight 64 "
-    "to 128 .61 and .66, .65 and .72, .70 and .93, .70 and 1.00, .69 and 1.04; 128 to 512 .94 and .36, .98 and .46, .91 and .76, "
-    ".88 and .94, .96 and 1.06. Each further step would take as long as the first; the library's takes a fifth of its first.",
-)
+_STEP = KernelRule(torch.ops.mlc_torch.lstm_library_inference.default, one_step, "STEPS")
 _SUMMED = KernelRule(
     aten.sum.dim_IntList,
     sum_of_few_rows,

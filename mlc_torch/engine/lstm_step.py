@@ -6,7 +6,8 @@ oneDNN wants the four gates side by side, and lays them out for its kernels. For
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,28 +19,117 @@ from mlc_torch.engine.standing import Joined
 aten = torch.ops.aten
 
 Gates = Sequence[torch.Tensor]
-"""The transposed weights of i, f, g and o."""
+"""Of i, f, g and o, as their transposed weights."""
 
 
-def lstm_step(
+def by_rows(
     x: torch.Tensor, wi: Gates, wh: Gates, b: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, apart: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Outputs, h and c of ``x`` [1, batch, inputs]. ``apart``: outputs and h, which hold the same, have memory of their own."""
     source = x.squeeze(0)
-    i, f, g, o = (
+    gates = [
         torch.addmm(bias, source, of_x).addmm_(h0, of_h) for bias, of_x, of_h in zip(b.chunk(4), wi, wh, strict=True)
-    )
-    c = i.sigmoid_().mul_(g.tanh_()).addcmul_(f.sigmoid_(), c0)
-    h = torch.tanh(c).mul_(o.sigmoid_())
+    ]
+    h, c = _states(gates, c0)
+    return _results(h, c, apart)
+
+
+def by_columns(
+    x: torch.Tensor, wi: Gates, wh: Gates, b: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, apart: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same with each sample in a column: the weights are then not the transposed factor, which BLAS would lay out first."""
+    source, state = x.squeeze(0).t(), h0.t()
+    gates = [
+        torch.addmm(bias.unsqueeze(1), of_x.t(), source).addmm_(of_h.t(), state)
+        for bias, of_x, of_h in zip(b.chunk(4), wi, wh, strict=True)
+    ]
+    h, c = _states(gates, c0.t())
+    return _results(h.t().contiguous(), c.t().contiguous(), apart)
+
+
+def _states(gates: Gates, c0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    i, f, g, o = gates
+    c = f.sigmoid_().mul_(c0).addcmul_(i.sigmoid_(), g.tanh_())
+    return torch.tanh(c).mul_(o.sigmoid_()), c
+
+
+def _results(h: torch.Tensor, c: torch.Tensor, apart: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     outputs = h.unsqueeze(0)
     return (outputs.clone() if apart else outputs), h, c
 
 
-_MUCH_BYTES = 512 << 10
-"""Of a layer's weights. Less is found to be the same in next to no time, and oneDNN's threads share what is left."""
-_MANY, _FEW = 256, 16
-"""Samples times threads up to which products gate by gate are faster, with much to compare and with little: fewer rows are not
-divided among threads."""
+@dataclass(frozen=True)
+class Step:
+    """Samples and threads, and the bytes of a layer's weights."""
+
+    samples: int
+    weights: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """Where it applies, what takes the step there, and how that is known."""
+
+    applies: Callable[[Step], bool]
+    function: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    evidence: str
+
+
+_MUCH = 512 << 10
+"""Less is found to be the same in next to no time, and oneDNN's threads share what is left."""
+_VERY_MUCH = 4 << 20
+
+STEPS = (
+    StepRule(
+        lambda s: s.weights >= _VERY_MUCH and 8 < s.samples <= min(48, max(16, 128 // s.threads)),
+        by_columns,
+        "Two hosts, torch 2.11 and 2.13; over packed weights, by rows and so, 16, 32 and 48 samples, inputs to hidden: one "
+        "thread, 512 to 512 .89, .58 and .48, .90, .66 and .52, .90, .68 and .58; two threads 1.11, 1.15 and .58, 1.09, 1.19 and "
+        ".70, 1.04, .96 and .74; 128 to 512 1.05, .99 and .62, 1.03, .99 and .70, 1.04, 1.04 and .82; four, 512 to 512 .93, 1.03 "
+        "and .65, .96, 1.05 and .71, then .94, 1.05 and .92, left; eight, 16 samples, .86, 1.01 and .74, of 256 to 1024 1.03, "
+        "1.14 and .70. 256 to 256, left: one thread .77, .60 and .64, two .87, 1.13 and .83, .82, 1.08 and "
+        ".87, .83, 1.12 and 1.05.",
+    ),
+    StepRule(
+        lambda s: s.threads == 1 and s.samples <= 256,
+        by_rows,
+        "Two hosts; over packed weights and so, 1, 4, 16, 64 and 128 samples: 16 to 32 .54 and .43, .56 and .50, .57 and .53, "
+        ".59 and .52, .61 and .53; 64 to 128 .62 and .40, .65 and .47, .67 and .53, .70 and .62, .76 and .83, on the other .59 "
+        "and .48, .63 and .55, .70 and .62, .76 and .71, .81 and .74; 256 to 256 .70 and .36, .71 and .45, .77 and .60, .82 "
+        "and .74, .87 and .83; 512 to 512, 64 samples, .88 and .71, 128 .92 and .84.",
+    ),
+    StepRule(
+        lambda s: s.threads == 2 and s.weights >= _VERY_MUCH and 64 <= s.samples <= 128,
+        by_rows,
+        "512 to 512, 64 and 128 samples, over packed weights and so: 1.04 and .83, 1.02 and .81. 128 to 512 on the other host, "
+        "64 samples, .95 and .92. 256 to 256, left: .84 and .81, .91 and .90; and 49 to 63 samples, 1.0 to 1.3.",
+    ),
+    StepRule(
+        lambda s: s.samples <= 8 and s.weights >= _MUCH,
+        by_rows,
+        "Two hosts; over packed weights and so, 1, 4 and 8 samples: two threads 256 to 256 .82 and .59, .77 and .56, .77 and "
+        ".61, 512 to 512 1.38 and .43, 1.33 and .51, 1.20 and .54; four, 8 samples .93 and .63; eight 128 to 512 .94 and .36, "
+        ".98 and .46, .82 and .59. From 12 or 16 rows on BLAS goes another way.",
+    ),
+    StepRule(
+        lambda s: s.samples * s.threads <= 16,
+        by_rows,
+        "Two hosts; over packed weights and so, 1, 4 and 8 samples: two threads 16 to 32 .52 and .32, .56 and .51, .58 and .51, "
+        "on the other .56 and .51, .60 and .59; 64 to 128 .59 and .70, .67 and .59, .66 and .60, on the other .59 and .54, .64 "
+        "and .64; eight threads, 1 and 4 samples, .61 and .66, .65 and .72.",
+    ),
+)
+"""What takes a single step, relative to ``nn.LSTM``'s time; where none applies, the layer of torch's library over packed weights.
+
+Each further step would take as long as the first; the library's takes a fifth of its first.
+"""
+
+
+def step_of(samples: int, weights: int) -> Callable[..., Any] | None:
+    """What takes a step of so many samples with so many bytes of weights; ``None`` for the layer of torch's library."""
+    asked = Step(samples, weights, torch.get_num_threads())
+    return next((rule.function for rule in STEPS if rule.applies(asked)), None)
 
 
 def one_step(node: fx.Node) -> Replacement | None:
@@ -47,14 +137,14 @@ def one_step(node: fx.Node) -> Replacement | None:
     given: Any = node.args
     x, wi, wh, b, _, h0, c0, _ = given
     (steps, samples, inputs), hidden = x.meta["lies"][0], h0.meta["lies"][0][1]
-    threads, is_much = torch.get_num_threads(), 4 * 4 * hidden * (inputs + hidden) >= _MUCH_BYTES
+    step = step_of(samples, 4 * 4 * hidden * (inputs + hidden))
     gates = [_gates(w) for w in (wi, wh)]
-    if steps != 1 or samples * threads > (_MANY if is_much or threads == 1 else _FEW) or None in gates:
+    if steps != 1 or step is None or None in gates:
         return None
     with node.graph.inserting_before(node):
         turned = [[node.graph.call_function(aten.t.default, (w,)) for w in parts] for parts in gates if parts]
     read = {user.args[1] for user in node.users if user.target is operator.getitem}
-    return lstm_step, (x, *turned, b, h0, c0, read >= {0, 1})
+    return step, (x, *turned, b, h0, c0, read >= {0, 1})
 
 
 def _gates(weights: fx.Node) -> Sequence[fx.Node] | None:

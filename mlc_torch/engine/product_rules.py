@@ -81,12 +81,17 @@ _TILES = (16, 32)
 
 PRODUCTS_BY_MKL = (
     ProductRule(
-        lambda p: p.columns >= 384 and p.depth % 512 == 0 and (p.rows in _TILES or (p.rows == 48 and p.depth >= 1024)),
+        lambda p: p.columns >= 384 and p.depth % 1024 == 0 and p.rows in (*_TILES, 48),
         product_turned,
-        "Two hosts, torch 2.11 and 2.13; depths of 512, 1024, 2048 and 3072 by 384 to 2048 columns, time relative to torch's: "
-        "one thread .54 to .93, two .25 to .95, four .25 to .85, eight .27 to .97. 16 and 32 rows of 1024 by 1024: one thread "
-        ".66 and .76 on one host, .56 and .66 on the other, two .64 and .73, .69 and .80, four .39 and .52, eight .42 and .65. "
-        "8 to 12 rows .5 to 2.2, 64 .6 to 1.3.",
+        "Two hosts, torch 2.11 and 2.13; depths of 1024, 2048 and 3072 by 384 to 2048 columns, time relative to torch's: one "
+        "thread .54 to .93, two .25 to .95, four .25 to .85, eight .27 to .97, sixteen .29 to 1.01. 16 and 32 rows of 1024 by "
+        "1024: one thread .66 and .76 on one host, .56 and .66 on the other, two .64 and .73, .69 and .80, four .39 and .52, "
+        "eight .42 and .65. 8 to 12 rows .5 to 2.2, 64 .6 to 1.3.",
+    ),
+    ProductRule(
+        lambda p: p.columns >= 384 and p.depth % 512 == 0 and p.rows in _TILES and p.threads <= 4,
+        product_turned,
+        "The same, 512 deep: one thread .56 to .93, two .31 to .95, four .37 to .85; eight and sixteen .5 to 1.09.",
     ),
     ProductRule(
         lambda p: p.columns >= 384 and p.depth >= 512 and p.rows in _TILES and p.threads <= 2,

@@ -102,11 +102,13 @@ def test_products_by_rows_and_threads(monkeypatch, product, want):
 
 
 TURNED = [
-    *(Product(rows, 512, 384, threads) for rows in (16, 32) for threads in (1, 2, 8)),
-    *(Product(48, 1024, 1024, 1), Product(16, 784, 1024, 2), Product(32, 784, 128, 1), Product(16, 256, 84, 1)),
+    *(Product(rows, 512, 384, threads) for rows in (16, 32) for threads in (1, 2, 4)),
+    *(Product(rows, 1024, 384, threads) for rows in (16, 32, 48) for threads in (1, 16)),
+    *(Product(16, 784, 1024, 2), Product(32, 784, 128, 1), Product(16, 256, 84, 1)),
 ]
 NOT_TURNED = [
     *(Product(rows, 512, 384, 2) for rows in (1, 8, 15, 20, 48, 64)),
+    *(Product(rows, 512, 384, 8) for rows in (16, 32)),
     *(Product(64, 1024, 1024, 8), Product(16, 784, 1024, 4), Product(32, 784, 128, 2), Product(32, 784, 64, 1)),
     *(Product(16, 512, 383, 1), Product(16, 255, 128, 1)),
 ]

@@ -20,6 +20,7 @@ from mlc_torch import (
     MLCTensorData,
 )
 from mlc_torch.engine import lstm_step
+from mlc_torch.engine.lstm_step import Step, by_columns, by_rows
 from mlc_torch.engine.planned import Planned
 from mlc_torch.engine.standing import MadeOnce
 from mlc_torch.layers.lstm_rule import Way, forced
@@ -101,21 +102,28 @@ def _tensor(a: np.ndarray) -> MLCTensor:
 
 
 @pytest.fixture(params=[1, 2, 8])
-def steps_taken(request: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rules of an x86 with so many threads; gets the samples of every step that is multiplied gate by gate."""
+def steps_taken(request: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
+    """The rules of an x86 with so many threads; gets what took every step by itself, and its samples."""
     pretend(monkeypatch, True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: request.param)
-    taken: list[int] = []
+    taken: list[tuple[Any, int]] = []
+    step_of = lstm_step.step_of
 
     class Counted:
         is_view = False
 
-        def __call__(self, x: torch.Tensor, *more: Any) -> Any:
-            taken.append(x.shape[1])
-            return step(x, *more)
+        def __init__(self, step: Any) -> None:
+            self.step = step
 
-    step = lstm_step.lstm_step
-    monkeypatch.setattr(lstm_step, "lstm_step", Counted())
+        def __call__(self, x: torch.Tensor, *more: Any) -> Any:
+            taken.append((self.step, x.shape[1]))
+            return self.step(x, *more)
+
+    def counted(*asked: int) -> Any:
+        step = step_of(*asked)
+        return step and Counted(step)
+
+    monkeypatch.setattr(lstm_step, "step_of", counted)
     return taken
 
 
@@ -128,17 +136,59 @@ def test_the_numbers_are_those_of_torch(steps_taken, hidden, layers, both, biase
         program = Program(2, 3, hidden, layers, both, biased, begun)
         program.agrees(2)
         program.agrees(2)
-        assert set(steps_taken) == {2} and program.kept() <= {"Joined"}
+        assert set(steps_taken) == {(by_rows, 2)} and program.kept() <= {"Joined"}
         for arrays in program.arrays.values():
             arrays[-1].reshape(-1)[-1] += 0.5
             program.agrees(2)
         del steps_taken[:]
         program.agrees(1)
         program.agrees(1)
-        assert set(steps_taken) == {1}
+        assert set(steps_taken) == {(by_rows, 1)}
 
 
-@pytest.mark.parametrize(("samples", "hidden", "threads"), [(20, 8, (1,)), (20, 192, (1, 2, 8)), (129, 192, (1,))])
+@pytest.mark.parametrize(("samples", "begun", "both"), [(9, True, False), (16, False, True), (32, True, True)])
+def test_the_numbers_by_columns_are_those_of_torch(steps_taken, samples, begun, both):
+    with forced(Way.library):
+        program = Program(samples, 3, 512, 1, both, True, begun)
+        program.agrees(samples)
+        program.arrays["weight_hh"][1][-1, -1] += 0.5
+        program.agrees(samples)
+    by_itself = torch.get_num_threads() < 8 or samples <= 16
+    assert set(steps_taken) == ({(by_columns, samples)} if by_itself else set())
+
+
+MUCH, VERY_MUCH = 2**19, 2**22
+
+
+@pytest.mark.parametrize(
+    ("step", "way"),
+    [
+        (Step(1, 100, 1), by_rows),
+        (Step(256, MUCH, 1), by_rows),
+        (Step(257, MUCH, 1), None),
+        (Step(8, MUCH - 1, 2), by_rows),
+        (Step(9, MUCH, 2), None),
+        (Step(1, 100, 16), by_rows),
+        (Step(2, 100, 16), None),
+        (Step(8, MUCH, 16), by_rows),
+        (Step(8, VERY_MUCH, 1), by_rows),
+        (Step(9, VERY_MUCH, 1), by_columns),
+        (Step(48, VERY_MUCH, 2), by_columns),
+        (Step(49, VERY_MUCH, 1), by_rows),
+        (Step(49, VERY_MUCH, 2), None),
+        (Step(128, VERY_MUCH, 2), by_rows),
+        (Step(32, VERY_MUCH, 4), by_columns),
+        (Step(33, VERY_MUCH, 4), None),
+        (Step(16, VERY_MUCH, 16), by_columns),
+        (Step(17, VERY_MUCH, 8), None),
+    ],
+)
+def test_what_takes_a_step_is_a_matter_of_samples_weights_and_threads(monkeypatch, step, way):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: step.threads)
+    assert lstm_step.step_of(step.samples, step.weights) is way
+
+
+@pytest.mark.parametrize(("samples", "hidden", "threads"), [(20, 8, (1,)), (20, 192, (1,)), (257, 192, ())])
 def test_many_samples_and_little_to_compare_are_the_library_s(steps_taken, samples, hidden, threads):
     with forced(Way.library):
         program = Program(samples, 3, hidden, 1, False, True, True)
