@@ -9,7 +9,7 @@ known of a GPU in ``cuda_rules.py``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +21,8 @@ from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import is_little_for_torch
 from mlc_torch.engine.lstm_step import one_step
-from mlc_torch.engine.norm_rules import Odd, normalized
-from mlc_torch.engine.processor import CHANNELS_AT_ONCE, has_avx512, has_rules, has_vector_code
+from mlc_torch.engine.norm_rules import NORMS_BY_ARM, NormRule, normalized, norms_by_x86
+from mlc_torch.engine.processor import has_avx512, has_rules, has_vector_code
 from mlc_torch.engine.product_rules import (
     bias_apart,
     chosen_product,
@@ -94,10 +94,10 @@ def _one_channel(node: fx.Node) -> Replacement | None:
     return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
 
 
-def _normalizes(odd: Odd) -> tuple[KernelRule, ...]:
+def _normalizes(rules_now: Callable[[], Sequence[NormRule]]) -> tuple[KernelRule, ...]:
     """Batch normalization of odd numbers of channels, and its gradient."""
     operations = aten.native_batch_norm.default, aten.native_batch_norm_backward.default
-    return tuple(KernelRule(operation, normalized(odd), odd.evidence) for operation in operations)
+    return tuple(KernelRule(operation, normalized(rules_now), "NORMS_BY_...") for operation in operations)
 
 
 _JOINED = KernelRule(
@@ -128,32 +128,9 @@ _SUMMED = KernelRule(
     "threads 4.4 and 2.8, 4.6 and 3.0, 4.7 and 3.2, 4.9 and 3.3; eight 2.4 and 1.3, 2.3 and 1.4, 2.5 and 1.5, 2.6 and 1.7.",
 )
 
-_NORMALIZED_BY_ARM = Odd(
-    divisor=CHANNELS_AT_ONCE[False],
-    copied_below=20,
-    evidence="Neoverse-N1, torch 2.13, one thread, 32 images of 28x28, microseconds by torch with channels last, contiguous, "
-    "and so, forward: 5 channels 2334, 340 and 553 (by copies 610), 6 1970, 408 and 586; gradient 3506, 202 and 637, "
-    "2944, 254 and 667; two threads 1805, 211 and 486 (by copies 367), 2157, 145 and 562 (386). Eight of 16x16 by "
-    "copies: 5 channels 211, 47 and 83, 304, 31 and 83; four of 8x8 48, 25 and 43. 12 channels are divided by the "
-    "vector: 611, 791 and 818.",
-)
-_NORMALIZED_BY_X86 = Odd(
-    divisor=CHANNELS_AT_ONCE[True],
-    copied_below=40,
-    shared_line=16,
-    evidence="torch 2.11, microseconds by torch with channels last, contiguous, and so, 32 images of 28x28. AVX-512, two "
-    "threads, forward: 5 channels 4347, 188 and 316, 12 4356, 392 and 484, 36 3997, 1113 and 983, 60 4284, 1829 and "
-    "1343; gradient 4824, 55 and 429, 5922, 124 and 623, 7178, 364 and 1368, 7440, 582 and 1924; 8 threads 2733, 81 "
-    "and 198, 2901, 30 and 368 (5 channels), 2184, 531 and 563, 2253, 227 and 819 (60). AVX2, one thread: 5 channels "
-    "3063, 328 and 343, 4383, 89 and 440, 60 3600, 4100 and 1694, 5759, 1045 and 2454. Eight images of 16x16 by "
-    "copies, two threads: 5 channels 405, 37 and 78, 396, 19 and 78, 36 300, 112 and 191, 590, 36 and 176; four of "
-    "8x8 69, 23 and 39. Gradients of 8 and 24 channels with two threads: 2088, 71 and 491; 2418, 258 and 1038; with "
-    "one thread torch's own takes 259 and 580.",
-)
-
 KERNELS_WITHOUT_VECTOR_CODE = (
     _JOINED,
-    *_normalizes(_NORMALIZED_BY_ARM),
+    *_normalizes(lambda: NORMS_BY_ARM),
     _SUMMED,
     KernelRule(
         aten.sum.dim_IntList,
@@ -209,7 +186,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1. An ARM for which it has some (SVE) gets no rules."""
 
-KERNELS_WITH_VECTOR_CODE = _normalizes(_NORMALIZED_BY_X86)
+KERNELS_WITH_VECTOR_CODE = _normalizes(norms_by_x86)
 """x86 with AVX2, where what was measured with AVX-512 alone is not used."""
 
 KERNELS_WITH_AVX512 = (

@@ -82,7 +82,7 @@ _VERY_MUCH = 4 << 20
 
 STEPS = (
     StepRule(
-        lambda s: s.weights >= _VERY_MUCH and 8 < s.samples <= min(48, max(16, 128 // s.threads)),
+        lambda s: s.weights >= _VERY_MUCH and 8 < s.samples <= 48 and s.samples * s.threads <= 256,
         by_columns,
         "Two hosts, torch 2.11 and 2.13; over packed weights, by rows and so, 16, 32 and 48 samples, inputs to hidden: one "
         "thread, 512 to 512 .89, .58 and .48, .90, .66 and .52, .90, .68 and .58; two threads 1.11, 1.15 and .58, 1.09, 1.19 and "

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import fx, nn
+from torch.torch_version import TorchVersion
 
 from benchmarks.contenders import MLCompute
 from benchmarks.translation import translate
@@ -150,33 +151,78 @@ def node(
     return graph.call_function(operation, (given[1], None, None, None, None, trains, MOMENTUM, epsilon))
 
 
+TABLES = {
+    "ARM": norm_rules.NORMS_BY_ARM,
+    "x86": norm_rules.NORMS_BY_X86,
+    "x86, torch 2.13": norm_rules.NORMS_BY_X86_SINCE_2_13,
+}
+
+
 @pytest.mark.parametrize(
-    ("shape", "threads", "arm", "x86"),
+    ("shape", "threads", "arm", "x86", "since_2_13"),
     [
-        ((32, 6, 28, 28), 1, (batch_norm, 32), (batch_norm, 32)),
-        ((32, 6, 28, 28), 2, (batch_norm, 0), (batch_norm, 0)),
-        ((32, 12, 28, 28), 1, None, (batch_norm, 16)),
-        ((32, 60, 28, 28), 8, None, (batch_norm, 4)),
-        ((8, 50, 16, 16), 2, None, None),
-        ((8, 18, 16, 16), 2, (batch_norm, 0), (batch_norm, 0)),
-        ((2, 5, 8, 8), 1, None, None),
-        ((32, 16, 28, 28), 1, None, None),
-        ((32, 8, 28, 28), 2, None, None),
+        ((32, 6, 28, 28), 1, 32, 32, 32),
+        ((16, 6, 28, 28), 1, 0, 0, None),
+        ((32, 6, 28, 28), 2, 0, 0, 32),
+        ((8, 6, 28, 28), 2, 0, 0, 0),
+        ((32, 12, 28, 28), 1, None, 16, None),
+        ((64, 12, 28, 28), 1, None, 16, 16),
+        ((32, 20, 28, 28), 2, None, 8, 8),
+        ((32, 60, 28, 28), 2, None, 4, None),
+        ((32, 60, 28, 28), 8, None, 4, 4),
+        ((8, 50, 16, 16), 2, None, None, None),
+        ((8, 18, 16, 16), 2, 0, 0, None),
+        ((8, 18, 16, 16), 8, 0, 0, 0),
+        ((2, 5, 8, 8), 1, None, None, None),
+        ((32, 16, 28, 28), 1, None, None, None),
+        ((32, 8, 28, 28), 2, None, None, None),
     ],
 )
-def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86):
+def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86, since_2_13):
+    """So many pixels at once, or a copy (0)."""
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
-    for odd, want in ((kernels._NORMALIZED_BY_ARM, arm), (kernels._NORMALIZED_BY_X86, x86)):
-        found = normalized(odd)(node(shape))
-        assert (found and (found[0], found[1][-1])) == want
-        assert normalized(odd)(node(shape, last=False)) is None
-        assert normalized(odd)(node(shape, dtype=torch.float64)) is None
+    for rules, want in zip(TABLES.values(), (arm, x86, since_2_13), strict=True):
+        replace = normalized(lambda rules=rules: rules)
+        found = replace(node(shape))
+        assert (found and (found[0], found[1][-1])) == (None if want is None else (batch_norm, want))
+        assert replace(node(shape, last=False)) is None
+        assert replace(node(shape, dtype=torch.float64)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads", "want"),
+    [
+        ((32, 6, 28, 28), 1, 32),
+        ((8, 6, 28, 28), 1, 0),
+        ((4, 6, 28, 28), 1, None),
+        ((8, 12, 28, 28), 1, None),
+        ((2, 12, 28, 28), 2, 0),
+        ((1, 12, 28, 28), 2, None),
+        ((8, 8, 16, 16), 2, 0),
+        ((8, 36, 16, 16), 2, 0),
+        ((32, 36, 16, 16), 2, None),
+        ((32, 36, 28, 28), 2, 4),
+    ],
+)
+def test_which_gradients_the_newer_rules_compute(monkeypatch, shape, threads, want):
+    monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
+    found = normalized(lambda: norm_rules.NORMS_BY_X86_SINCE_2_13)(node(shape, True))
+    assert (found and (found[0], found[1][-1])) == (None if want is None else (batch_norm_backward, want))
+
+
+@pytest.mark.parametrize(
+    ("version", "want"), [("2.12.1", "x86"), ("2.13.0+cpu", "x86, torch 2.13"), ("2.15.0", "x86, torch 2.13")]
+)
+def test_the_version_of_torch_decides(monkeypatch, version, want):
+    monkeypatch.setattr(norm_rules.torch, "__version__", TorchVersion(version))
+    monkeypatch.setattr(norm_rules, "reads_rests_at_once", norm_rules.reads_rests_at_once.__wrapped__)
+    assert norm_rules.norms_by_x86() is TABLES[want]
 
 
 def test_channels_that_are_constant_are_left_to_torch_where_there_is_no_epsilon():
     """It gives them a slope of 0."""
     for backward in (False, True):
-        found = normalized(kernels._NORMALIZED_BY_ARM)(node((32, 6, 28, 28), backward, epsilon=0.0))
+        found = normalized(lambda: norm_rules.NORMS_BY_ARM)(node((32, 6, 28, 28), backward, epsilon=0.0))
         assert found is not None and found[1][-1] == 0
     x = image((4, 6, 8, 8), 1)
     x[:, 2] = 0
@@ -187,17 +233,18 @@ def test_channels_that_are_constant_are_left_to_torch_where_there_is_no_epsilon(
 @pytest.mark.parametrize(("threads", "want"), [(1, 0), (2, 0), (8, None)])
 def test_threads_share_an_inference_evenly(monkeypatch, threads, want):
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
-    found = normalized(kernels._NORMALIZED_BY_X86)(node((8, 12, 16, 16), trains=False))
+    found = normalized(lambda: norm_rules.NORMS_BY_X86)(node((8, 12, 16, 16), trains=False))
     assert (found and found[1][-1]) == want
+    assert normalized(lambda: norm_rules.NORMS_BY_X86_SINCE_2_13)(node((8, 12, 16, 16), trains=False)) is None
 
 
 def test_sums_of_several_threads_in_one_line_of_a_cache(monkeypatch):
     for threads, want in ((1, None), (2, 0), (8, 0)):
         monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda threads=threads: threads)
-        found = normalized(kernels._NORMALIZED_BY_X86)(node((32, 8, 28, 28), True))
+        found = normalized(lambda: norm_rules.NORMS_BY_X86)(node((32, 8, 28, 28), True))
         assert (found and found[1][-1]) == want
         assert found is None or found[0] is batch_norm_backward
-        assert normalized(kernels._NORMALIZED_BY_ARM)(node((32, 8, 28, 28), True)) is None
+        assert normalized(lambda: norm_rules.NORMS_BY_ARM)(node((32, 8, 28, 28), True)) is None
 
 
 @pytest.mark.parametrize("vector_code", [True, False])
@@ -214,11 +261,13 @@ def test_groups_of_an_odd_number_of_channels_are_normalized_over_contiguous_imag
     assert seen == [True, vector_code, False]
 
 
+@pytest.mark.parametrize("since_2_13", [False, True])
 @pytest.mark.parametrize("table", ["ARM", "AVX2", "AVX-512"])
 @pytest.mark.parametrize("samples", [4, 32], ids=["copied", "at once"])
-def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypatch, table, samples):
+def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypatch, table, samples, since_2_13):
     """Two steps, against plain torch in 64 bits."""
     pretend(monkeypatch, table != "ARM")
+    monkeypatch.setattr(norm_rules, "reads_rests_at_once", lambda: since_2_13)
     monkeypatch.setattr(kernels, "has_avx512", lambda: table == "AVX-512")
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: 1)
     used = []
@@ -243,7 +292,8 @@ def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypa
         loss.backward()
         optimizer.step()
         np.testing.assert_allclose(found, loss.item(), rtol=1e-4)
-    assert set(used) == {(name, samples == 32) for name in ("batch_norm", "batch_norm_backward")}
+    left_to_torch = since_2_13 and table != "ARM" and samples == 4
+    assert set(used) == {(name, samples == 32) for name in ("batch_norm", "batch_norm_backward") if not left_to_torch}
 
 
 @pytest.mark.parametrize("channels", [5, 8, 12])

@@ -146,7 +146,7 @@ def test_the_numbers_are_those_of_torch(steps_taken, hidden, layers, both, biase
         assert set(steps_taken) == {(by_rows, 1)}
 
 
-@pytest.mark.parametrize(("samples", "begun", "both"), [(9, True, False), (16, False, True), (32, True, True)])
+@pytest.mark.parametrize(("samples", "begun", "both"), [(9, True, False), (16, False, True), (40, True, True)])
 def test_the_numbers_by_columns_are_those_of_torch(steps_taken, samples, begun, both):
     with forced(Way.library):
         program = Program(samples, 3, 512, 1, both, True, begun)
@@ -177,10 +177,12 @@ MUCH, VERY_MUCH = 2**19, 2**22
         (Step(49, VERY_MUCH, 1), by_rows),
         (Step(49, VERY_MUCH, 2), None),
         (Step(128, VERY_MUCH, 2), by_rows),
-        (Step(32, VERY_MUCH, 4), by_columns),
-        (Step(33, VERY_MUCH, 4), None),
+        (Step(48, VERY_MUCH, 4), by_columns),
+        (Step(49, VERY_MUCH, 4), None),
+        (Step(32, VERY_MUCH, 8), by_columns),
+        (Step(33, VERY_MUCH, 8), None),
         (Step(16, VERY_MUCH, 16), by_columns),
-        (Step(17, VERY_MUCH, 8), None),
+        (Step(17, VERY_MUCH, 16), None),
     ],
 )
 def test_what_takes_a_step_is_a_matter_of_samples_weights_and_threads(monkeypatch, step, way):
