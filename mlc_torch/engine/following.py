@@ -10,6 +10,7 @@ from torch import nn
 from mlc_torch.engine.plan import Plan, Step
 from mlc_torch.engine.processor import CHANNELS_AT_ONCE, has_vector_code
 from mlc_torch.layers.convolution import TransposedConv2d
+from mlc_torch.layers.normalization_modules import BatchNorm
 from mlc_torch.layers.padding import SymmetricPad2d
 from mlc_torch.layers.pooling import Pool2d
 from mlc_torch.layers.reduction import Reduction
@@ -29,6 +30,7 @@ class Next(Enum):
     POOLED = "it goes into a pooling layer"
     FLAT = "it is made contiguous, by this graph or for the program"
     REDUCED = "sums, means or the like are made of it, in an inference"
+    NORMALIZED = "it is normalized in an inference, and has fewer channels than torch's vectors take at a time"
     OTHER = "anything else"
 
 
@@ -47,6 +49,8 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
         if holds_convolutions(step.module):
             if Next.POOLED in following:
                 found[step], following = Next.POOLED, {Next.OTHER}
+            elif Next.NORMALIZED in following and Next.OTHER not in following:
+                found[step], following = Next.NORMALIZED, {Next.OTHER}
             elif following == {Next.FLAT}:
                 found[step] = Next.FLAT
                 if differentiates:  # otherwise those before it, too
@@ -61,6 +65,8 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
             if Next.POOLED in following:
                 found[step] = Next.POOLED
             following = {Next.FLAT}
+        elif is_norm_of_few(step.module) and not differentiates:
+            following = following if following <= {Next.FLAT, Next.REDUCED} else {Next.NORMALIZED}
         elif isinstance(step.module, _POOLING):
             following = {Next.POOLED}
         elif isinstance(step.module, _PADDING) and not differentiates:
@@ -82,6 +88,14 @@ def holds_convolutions(module: nn.Module) -> bool:
 def is_narrow(module: nn.Module) -> bool:
     """Whether a convolution makes so few channels that on x86 they are quicker to convolve and to add up contiguous."""
     return isinstance(module, nn.Conv2d) and module.out_channels < NARROW
+
+
+def is_norm_of_few(module: nn.Module) -> bool:
+    """Whether it normalizes batches of fewer channels than torch's vectors take at a time, where it has vector code."""
+    few = CHANNELS_AT_ONCE[True] if has_vector_code() else 0
+    return (isinstance(module, BatchNorm) and module.channels < few) or (
+        isinstance(module, nn.BatchNorm2d) and module.num_features < few
+    )
 
 
 def is_odd(norm: nn.GroupNorm) -> bool:

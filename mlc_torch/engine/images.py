@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from mlc_torch.engine.following import Next, holds_convolutions, is_odd
-from mlc_torch.engine.layouts import called, convolve, laid_out_for_pooling, lay_out_gradient
+from mlc_torch.engine.image_layout import lay_out_gradient
+from mlc_torch.engine.layouts import called, convolve, laid_out_for_pooling
 from mlc_torch.engine.plan import is_known
 from mlc_torch.layers.normalization_modules import safe_for_group_norm
 

@@ -19,6 +19,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from mlc_torch.engine.following import NARROW, Next
+from mlc_torch.engine.image_layout import has_channels_last, lay_out_gradient
 from mlc_torch.engine.processor import has_rules, has_vector_code
 from mlc_torch.layers.convolution import SameConv2d
 from mlc_torch.torch_private.lstm import called_in_place, own_weights_again, recurrent_parts
@@ -104,6 +105,8 @@ threads on x86 whole inferences of 4,096 to 16,384 took .83 of the time where no
 
 FEW = 4
 """Fewer channels are never last."""
+FEW_ASKED = 5
+"""Fewer are not last for pooling in an inference, on x86."""
 
 CONVOLUTION_LAYOUTS = (
     LayoutRule(
@@ -180,6 +183,19 @@ CONVOLUTION_LAYOUTS = (
         "channels last, and to make those contiguous for a dense layer behind them 60; 131,072 elements 103, 524,288 816. Two "
         "and three convolutions without pooling, 6 to 60 channels, 3 and 32 images of 28x28, 1 to 8 threads: whole inferences "
         "took .85 to 1.5 of the time by hand where only the last was contiguous, and .84 to 1.05 where all were.",
+    ),
+    LayoutRule(
+        lambda c: (
+            (c.following is Next.NORMALIZED or (c.following is Next.POOLED and c.outputs < FEW_ASKED))
+            and not (c.differentiates or c.image_has_channels_last)
+        ),
+        Layout.CONTIGUOUS,
+        "x86, whole inferences of 3x3 convolutions and pooling, relative to by hand, with channels last and contiguous, 32 "
+        "images of 28x28, torch 2.13 with one and two threads, then 2.11. Normalized, 6 channels .91 and .86, .99 and .89, then "
+        ".99 and .91, 1.05 and .93; three of 4 1.13 and .91, 1.10 and .91, 1.09 and .89, 1.22 and .91; 6 behind 16 .97 and .96, "
+        ".70 and .65, .63 and .51, .96 and .96; 16 behind 6 .59 and .52, .62 and .59, .79 and .67, .70 and .60. Not normalized, "
+        "4 channels 1.14 and .96, .95 and .93, 1.02 and .92, .96 and .92, but 16 behind 4, each pooled, .70 and .74, .75 and "
+        ".79, .73 and .77, .75 and .76; 5, left, 1.02 and .94, .93 and .98, .96 and .98, 1.00 and .96.",
     ),
     LayoutRule(
         lambda c: (
@@ -274,25 +290,10 @@ def laid_out_for_pooling(made: Any) -> Any:
     """
     is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
     worth = _WORTH_LAYING_OUT * max(1, torch.get_num_threads() ** 2 // 4)
-    if is_image and has_rules() and made.shape[1] >= FEW and made.numel() >= worth:
+    few = FEW_ASKED if has_vector_code() and not torch.is_grad_enabled() else FEW
+    if is_image and has_rules() and made.shape[1] >= few and made.numel() >= worth:
         return made.contiguous(memory_format=torch.channels_last)
     return made
-
-
-def lay_out_gradient(image: torch.Tensor) -> None:
-    """Let the gradient of an image lie as the image does.
-
-    That of a flattened one comes contiguous, as does that of a slice, and kernels that find one layout in the image and another
-    in its gradient go through both element by element: 147,456 elements of a GELU's gradient take 5.0 ms on x86 with AVX-512,
-    .5 in one layout, and laying them out .1; ELU's three times as long, batch normalization's five times.
-    """
-    if image.requires_grad:
-        layout = torch.channels_last if has_channels_last(image) else torch.contiguous_format
-        image.register_hook(functools.partial(_laid_out, layout))
-
-
-def _laid_out(layout: torch.memory_format, grad: torch.Tensor | None) -> torch.Tensor | None:
-    return None if grad is None else grad.contiguous(memory_format=layout)
 
 
 def called(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.Tensor]) -> Any:
@@ -306,7 +307,3 @@ def called(module: nn.Module, own: dict[str, torch.Tensor], sources: list[torch.
         return called_in_place(recurrent_parts(module), call)
     finally:
         own_weights_again(module)
-
-
-def has_channels_last(image: torch.Tensor) -> bool:
-    return image.is_contiguous(memory_format=torch.channels_last) and not image.is_contiguous()

@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward, pixels_at_once
-from mlc_torch.engine.layouts import has_channels_last
+from mlc_torch.engine.image_layout import has_channels_last
 from mlc_torch.engine.processor import CHANNELS_AT_ONCE
 from mlc_torch.engine.replacements import Replacement
 

@@ -37,7 +37,8 @@ from mlc_torch import (
     MLCTensor,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import following, kernels, layouts, processor, product_rules
+from mlc_torch.engine import following, kernels, layouts, lstm_step, norm_rules, processor, product_rules
+from mlc_torch.engine.image_layout import has_channels_last
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.planned import Planned
@@ -70,7 +71,8 @@ def pretend(monkeypatch, vector_code: bool) -> None:
 def test_every_rule_says_how_it_is_known():
     by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
     products = product_rules.PRODUCTS_BY_ACL, product_rules.PRODUCTS_BY_MKL
-    tables = layouts.CONVOLUTION_LAYOUTS, *products, *by_vectors, kernels.KERNELS_ON_A_GPU
+    norms = norm_rules.NORMS_BY_ARM, norm_rules.NORMS_BY_X86_SINCE_2_13
+    tables = layouts.CONVOLUTION_LAYOUTS, lstm_step.STEPS, *norms, *products, *by_vectors, kernels.KERNELS_ON_A_GPU
     assert all(rule.evidence for table in tables for rule in table)
 
 
@@ -352,7 +354,7 @@ def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code
     results, samples = [], 32 * torch.get_num_threads() ** 2  # many threads pool more before it pays
     for options in ([], [MLCGraphCompilationOptions.debugLayers]):
         graph, x = MLCGraph(), placeholder(samples, 1, 8, 8)
-        image = graph.node(MLCActivationLayer.relu, source=graph.node(convolution(1, 4, 3, 1, 1), source=x))
+        image = graph.node(MLCActivationLayer.relu, source=graph.node(convolution(1, 6, 3, 1, 1), source=x))
         pooling = MLCPoolingDescriptor(
             type=MLCPoolingType.max, kernelSizes=(2, 2), strides=(2, 2), paddingPolicy=MLCPaddingPolicy.valid
         )
@@ -364,7 +366,7 @@ def test_images_of_one_channel_are_laid_out_for_pooling(monkeypatch, vector_code
         assert seen.last == [not options]
         results.append(array(result))
     np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-6)
-    numbers = values(4, 1, 3, 3, low=-0.5, high=0.5), values(samples, 1, 8, 8)  # the weights, and the data
+    numbers = values(6, 1, 3, 3, low=-0.5, high=0.5), values(samples, 1, 8, 8)  # the weights, and the data
     weights, given = (torch.from_numpy(a).double() for a in numbers)
     want = F.max_pool2d(F.conv2d(given, weights, padding=1).relu(), 2)
     np.testing.assert_allclose(results[0], want.numpy(), rtol=1e-4, atol=1e-5)
@@ -651,5 +653,5 @@ def test_rules_are_for_processors_that_were_measured(monkeypatch, processor_of, 
     module, image = torch.nn.Conv2d(8, 8, 3), torch.randn(32, 8, 16, 16)
     assert layouts.layout_of(module, image) is layout
     pooled = layouts.laid_out_for_pooling(image)
-    assert layouts.has_channels_last(pooled) is (layout is layouts.Layout.CHANNELS_LAST)
+    assert has_channels_last(pooled) is (layout is layouts.Layout.CHANNELS_LAST)
     assert processor.has_avx() is (capability in ("AVX2", "AVX512"))

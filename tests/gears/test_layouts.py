@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCBatchNormalizationLayer,
     MLCConcatenationLayer,
     MLCConvolutionLayer,
     MLCGraph,
@@ -26,6 +27,7 @@ from mlc_torch import (
 )
 from mlc_torch.engine import following, layouts
 from mlc_torch.engine.following import Next
+from mlc_torch.engine.image_layout import has_channels_last
 from mlc_torch.engine.images import call_over_images
 from mlc_torch.engine.layouts import Layout
 from mlc_torch.engine.views import drop_unread, share_copies
@@ -73,7 +75,7 @@ def test_the_gradient_of_every_second_pixel_lies_as_the_image_does(last):
     module = nn.Conv2d(8, 16, 1, 2)
     given = torch.randn(2, 16, 5, 5)
     made = layouts.convolve(module, dict(module.named_parameters()), [image])
-    assert layouts.has_channels_last(made)
+    assert has_channels_last(made)
     made.backward(given)
     assert came[0].stride() == image.stride()
     want = torch.zeros(2, 8, 9, 9, dtype=torch.float64)
@@ -239,10 +241,11 @@ def test_few_channels_are_never_last(monkeypatch):
                 )
 
 
-def follows(*results, differentiates: bool = False) -> Next | None:
+def follows(*results, differentiates: bool = False, outputs: int = 16) -> Next | None:
     """What becomes of a convolution whose result each of these nodes is given, one behind the other where they are a list."""
     graph, x = MLCGraph(), placeholder(2, 3, 4, 4)
-    layer = MLCConvolutionLayer(weights=tensor(values(16, 3, 3, 3), [1, 48, 3, 3]), biases=None, descriptor=conv(3, 16))
+    weights = tensor(values(outputs, 3, 3, 3), [1, 3 * outputs, 3, 3])
+    layer = MLCConvolutionLayer(weights=weights, biases=None, descriptor=conv(3, outputs))
     made = graph.node(layer, source=x)
     for chain in results:
         end = made
@@ -290,9 +293,23 @@ def join(graph, x):
     return graph.node(MLCConcatenationLayer(dimension=1), sources=[x, x])
 
 
+def norm(graph, x):
+    return graph.node(_batch_norm(x.descriptor.shape[1]), source=x)
+
+
+def _batch_norm(channels):
+    mean, variance = (tensor(values(1, channels, 1, 1) ** 2, [1, channels, 1, 1]) for _ in range(2))
+    layer = MLCBatchNormalizationLayer(
+        featureChannelCount=channels, mean=mean, variance=variance, beta=None, gamma=None, varianceEpsilon=1e-5
+    )
+    assert layer is not None
+    return layer
+
+
 def again(graph, x):
-    weights = tensor(values(16, 16, 3, 3, seed=2), [1, 256, 3, 3])
-    return graph.node(MLCConvolutionLayer(weights=weights, biases=None, descriptor=conv(16, 16)), source=x)
+    channels = x.descriptor.shape[1]
+    weights = tensor(values(16, channels, 3, 3, seed=2), [1, 16 * channels, 3, 3])
+    return graph.node(MLCConvolutionLayer(weights=weights, biases=None, descriptor=conv(channels, 16)), source=x)
 
 
 def pad(graph, x):
@@ -332,6 +349,42 @@ def test_what_is_added_up_in_an_inference(chain, want):
     assert follows(chain, differentiates=True) is None
     assert follows(chain, [flat]) is want
     assert follows(chain, [act, pool]) is Next.POOLED
+
+
+@pytest.mark.parametrize(
+    ("results", "want", "wide"),
+    [
+        ([[norm, pool]], Next.NORMALIZED, Next.POOLED),
+        ([[act, norm, act, pool]], Next.NORMALIZED, Next.POOLED),
+        ([[norm, again, pool]], Next.NORMALIZED, None),
+        ([[norm, pool], [pool]], Next.POOLED, Next.POOLED),
+        ([[norm, act, flat]], Next.FLAT, Next.FLAT),
+        ([[norm, again]], Next.FLAT, Next.FLAT),
+        ([[norm, mean]], Next.REDUCED, Next.REDUCED),
+    ],
+)
+def test_what_is_normalized_in_an_inference(monkeypatch, results, want, wide):
+    """In fewer channels than x86 takes at a time."""
+    for vector_code in (True, False):
+        pretend(monkeypatch, vector_code)
+        assert follows(*results, outputs=6) is (want if vector_code else wide)
+        assert follows(*results, outputs=8) is wide
+        assert follows(*results, outputs=6, differentiates=True) is not Next.NORMALIZED
+
+
+@pytest.mark.parametrize(("becomes", "outputs"), [(Next.NORMALIZED, 6), (Next.POOLED, 4)])
+@pytest.mark.parametrize("last", [False, True])
+def test_few_channels_are_contiguous_in_an_inference(monkeypatch, becomes, outputs, last):
+    """On x86, unless those of the image come last."""
+    module = nn.Conv2d(8, outputs, 3, padding=1)
+    given = torch.randn(32, 8, 28, 28).to(memory_format=torch.channels_last if last else torch.contiguous_format)
+    for vector_code in (True, False):
+        pretend(monkeypatch, vector_code)
+        for trains in (True, False):
+            with torch.set_grad_enabled(trains):
+                made = call_over_images(module, dict(module.named_parameters()), [given], becomes)
+            assert has_channels_last(made) is (trains or last or not vector_code)
+            torch.testing.assert_close(made, module(given.contiguous()), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
