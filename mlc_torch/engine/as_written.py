@@ -57,9 +57,8 @@ class _AsWritten:
     def _turn_back(self) -> None:
         stance = self._stance
         if not self._inside and stance is not None:
-            stance.__exit__(
-                None, None, None
-            )  # twice where a signal handler came and went in between, which changes nothing
+            # Twice where a signal handler came and went in between, which changes nothing.
+            stance.__exit__(None, None, None)
             self._stance = None
 
 

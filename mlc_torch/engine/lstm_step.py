@@ -87,9 +87,9 @@ STEPS = (
         "Two hosts, torch 2.11 and 2.13; over packed weights, by rows and so, 16, 32 and 48 samples, inputs to hidden: one "
         "thread, 512 to 512 .89, .58 and .48, .90, .66 and .52, .90, .68 and .58; two threads 1.11, 1.15 and .58, 1.09, 1.19 and "
         ".70, 1.04, .96 and .74; 128 to 512 1.05, .99 and .62, 1.03, .99 and .70, 1.04, 1.04 and .82; four, 512 to 512 .93, 1.03 "
-        "and .65, .96, 1.05 and .71, then .94, 1.05 and .92, left; eight, 16 samples, .86, 1.01 and .74, of 256 to 1024 1.03, "
-        "1.14 and .70. 256 to 256, left: one thread .77, .60 and .64, two .87, 1.13 and .83, .82, 1.08 and "
-        ".87, .83, 1.12 and 1.05.",
+        "and .65, .96, 1.05 and .71, .94, 1.05 and .92; eight, 16 and 32 samples, .86, 1.01 and .74, .88, 1.05 and .88, of 256 "
+        "to 1024 1.03, 1.14 and .70, 1.08, 1.42 and .80; sixteen, 16 samples, by columns .76 to .81. 256 to 256, left: one "
+        "thread .77, .60 and .64, two .87, 1.13 and .83, .82, 1.08 and .87, .83, 1.12 and 1.05.",
     ),
     StepRule(
         lambda s: s.threads == 1 and s.samples <= 256,
