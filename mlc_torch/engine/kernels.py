@@ -97,7 +97,7 @@ def _one_channel(node: fx.Node) -> Replacement | None:
 def _normalizes(rules_now: Callable[[], Sequence[NormRule]]) -> tuple[KernelRule, ...]:
     """Batch normalization of odd numbers of channels, and its gradient."""
     operations = aten.native_batch_norm.default, aten.native_batch_norm_backward.default
-    return tuple(KernelRule(operation, normalized(rules_now), "NORMS_BY_...") for operation in operations)
+    return tuple(KernelRule(operation, normalized(rules_now), "NORMS_BY_ARM, NORMS_BY_X86") for operation in operations)
 
 
 _JOINED = KernelRule(
