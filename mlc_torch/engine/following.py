@@ -16,11 +16,18 @@ from mlc_torch.layers.pooling import Pool2d
 from mlc_torch.layers.reduction import Reduction
 
 _POOLING = (Pool2d, nn.MaxPool2d, nn.AvgPool2d)
+_BATCH_NORMS = (BatchNorm, nn.BatchNorm2d)
 _PADDING = (nn.ConstantPad2d, nn.ReflectionPad2d, SymmetricPad2d)
 """Whole inferences of a convolution and a padded result, x86, one thread, relative to channels last: .72 to .86. (Behind
 upsampling they took 1.1 to 1.4 contiguous.)"""
 NARROW = 16
 """Channels that are few for x86; the rule in ``layouts`` has the measurements."""
+
+
+_IMAGES = 4
+"""Dimensions."""
+FEW_TO_POOL = 5
+"""Fewer channels are not last for pooling in an inference, on x86; ``layouts`` has these measurements, too."""
 
 
 class Next(Enum):
@@ -30,7 +37,7 @@ class Next(Enum):
     POOLED = "it goes into a pooling layer"
     FLAT = "it is made contiguous, by this graph or for the program"
     REDUCED = "sums, means or the like are made of it, in an inference"
-    NORMALIZED = "it is normalized in an inference, and has fewer channels than torch's vectors take at a time"
+    FEW = "it is normalized or pooled in an inference, and has too few channels to come last for that"
     OTHER = "anything else"
 
 
@@ -44,13 +51,15 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
     """
     ahead: dict[int, set[Next]] = {slot: {Next.FLAT} for slot in plan.readable}
     found: dict[Step, Next] = {}
+    asks = not differentiates and has_vector_code()
     for step in reversed(plan.steps):
         following = set().union(*(ahead.get(slot, ()) for slot in step.results))
         if holds_convolutions(step.module):
             if Next.POOLED in following:
-                found[step], following = Next.POOLED, {Next.OTHER}
-            elif Next.NORMALIZED in following and Next.OTHER not in following:
-                found[step], following = Next.NORMALIZED, {Next.OTHER}
+                found[step] = Next.FEW if asks and has_fewer(plan, step, FEW_TO_POOL) else Next.POOLED
+                following = {Next.OTHER}
+            elif Next.FEW in following and Next.OTHER not in following:
+                found[step], following = Next.FEW, {Next.OTHER}
             elif following == {Next.FLAT}:
                 found[step] = Next.FLAT
                 if differentiates:  # otherwise those before it, too
@@ -65,8 +74,8 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
             if Next.POOLED in following:
                 found[step] = Next.POOLED
             following = {Next.FLAT}
-        elif is_norm_of_few(step.module) and not differentiates:
-            following = following if following <= {Next.FLAT, Next.REDUCED} else {Next.NORMALIZED}
+        elif asks and isinstance(step.module, _BATCH_NORMS) and has_fewer(plan, step, CHANNELS_AT_ONCE[True]):
+            following = following if following <= {Next.FLAT, Next.REDUCED} else {Next.FEW}
         elif isinstance(step.module, _POOLING):
             following = {Next.POOLED}
         elif isinstance(step.module, _PADDING) and not differentiates:
@@ -81,6 +90,12 @@ def what_follows(plan: Plan, differentiates: bool) -> dict[Step, Next]:
     return found
 
 
+def has_fewer(plan: Plan, step: Step, channels: int) -> bool:
+    """Whether what a step makes is images of fewer channels."""
+    shapes = [plan.cells[slot].shape for slot in step.results]
+    return all(len(shape) == _IMAGES and shape[1] < channels for shape in shapes)
+
+
 def holds_convolutions(module: nn.Module) -> bool:
     return any(isinstance(part, (nn.modules.conv._ConvNd, TransposedConv2d)) for part in module.modules())
 
@@ -88,14 +103,6 @@ def holds_convolutions(module: nn.Module) -> bool:
 def is_narrow(module: nn.Module) -> bool:
     """Whether a convolution makes so few channels that on x86 they are quicker to convolve and to add up contiguous."""
     return isinstance(module, nn.Conv2d) and module.out_channels < NARROW
-
-
-def is_norm_of_few(module: nn.Module) -> bool:
-    """Whether it normalizes batches of fewer channels than torch's vectors take at a time, where it has vector code."""
-    few = CHANNELS_AT_ONCE[True] if has_vector_code() else 0
-    return (isinstance(module, BatchNorm) and module.channels < few) or (
-        isinstance(module, nn.BatchNorm2d) and module.num_features < few
-    )
 
 
 def is_odd(norm: nn.GroupNorm) -> bool:

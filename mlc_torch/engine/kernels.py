@@ -21,7 +21,7 @@ from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import is_little_for_torch
 from mlc_torch.engine.lstm_step import one_step
-from mlc_torch.engine.norm_rules import NORMS_BY_ARM, NormRule, normalized, norms_by_x86
+from mlc_torch.engine.norm_rules import NORMS_BY_ARM, Norm, Way, normalized, norms_by_x86
 from mlc_torch.engine.processor import has_avx512, has_rules, has_vector_code
 from mlc_torch.engine.product_rules import (
     bias_apart,
@@ -38,6 +38,7 @@ from mlc_torch.engine.replacements import (
     depthwise_backward,
     depthwise_backward_contiguous,
 )
+from mlc_torch.engine.rules import Rule
 from mlc_torch.engine.standing import joined_parameters, packed_layer
 from mlc_torch.engine.trace import Recording
 
@@ -94,10 +95,10 @@ def _one_channel(node: fx.Node) -> Replacement | None:
     return convolution_of_one_channel, (x, weight, bias, stride, padding, node.meta["strides"])
 
 
-def _normalizes(rules_now: Callable[[], Sequence[NormRule]]) -> tuple[KernelRule, ...]:
+def _normalizes(rules: Sequence[Rule[Norm, Way]]) -> tuple[KernelRule, ...]:
     """Batch normalization of odd numbers of channels, and its gradient."""
     operations = aten.native_batch_norm.default, aten.native_batch_norm_backward.default
-    return tuple(KernelRule(operation, normalized(rules_now), "NORMS_BY_ARM, NORMS_BY_X86") for operation in operations)
+    return tuple(KernelRule(operation, normalized(rules), "NORMS_BY_ARM, NORMS_BY_X86") for operation in operations)
 
 
 _JOINED = KernelRule(
@@ -130,7 +131,7 @@ _SUMMED = KernelRule(
 
 KERNELS_WITHOUT_VECTOR_CODE = (
     _JOINED,
-    *_normalizes(lambda: NORMS_BY_ARM),
+    *_normalizes(NORMS_BY_ARM),
     _SUMMED,
     KernelRule(
         aten.sum.dim_IntList,
@@ -186,7 +187,7 @@ KERNELS_WITHOUT_VECTOR_CODE = (
 )
 """ARM, torch 2.13, whose build has no vector code for a Neoverse-N1. An ARM for which it has some (SVE) gets no rules."""
 
-KERNELS_WITH_VECTOR_CODE = _normalizes(norms_by_x86)
+KERNELS_WITH_VECTOR_CODE = _normalizes(norms_by_x86(torch.__version__))
 """x86 with AVX2, where what was measured with AVX-512 alone is not used."""
 
 KERNELS_WITH_AVX512 = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from mlc_torch.engine.following import NARROW, Next
 from mlc_torch.engine.image_layout import has_channels_last, lay_out_gradient
 from mlc_torch.engine.processor import has_rules, has_vector_code
+from mlc_torch.engine.rules import Rule, said
 from mlc_torch.layers.convolution import SameConv2d
 from mlc_torch.torch_private.lstm import called_in_place, own_weights_again, recurrent_parts
 
@@ -89,15 +90,6 @@ def is_little_for_torch(image: Sequence[int], kernel: Sequence[int]) -> bool:
     return image[0] == 1 and math.prod(image) <= 20480 and min(kernel) <= 3
 
 
-@dataclass(frozen=True)
-class LayoutRule:
-    """Where it applies, what it says, and how that is known. The first rule that applies counts."""
-
-    applies: Callable[[Convolution], bool]
-    layout: Layout
-    evidence: str
-
-
 _WORTH_LAYING_OUT = 2**12
 """Elements. To pool fewer takes no longer in one layout than in the other (1,568 on a Neoverse-N1: 10 µs in both). With eight
 threads on x86 whole inferences of 4,096 to 16,384 took .83 of the time where nothing was laid out, of 16,384 to 65,536 .89, of
@@ -105,16 +97,14 @@ threads on x86 whole inferences of 4,096 to 16,384 took .83 of the time where no
 
 FEW = 4
 """Fewer channels are never last."""
-FEW_ASKED = 5
-"""Fewer are not last for pooling in an inference, on x86."""
 
-CONVOLUTION_LAYOUTS = (
-    LayoutRule(
+CONVOLUTION_LAYOUTS: tuple[Rule[Convolution, Layout], ...] = (
+    Rule(
         lambda c: not c.measured,
         Layout.CONTIGUOUS,
         "torch's own choice, where there is no evidence: an ARM with vector code (SVE), say.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: c.is_little_for_torch and (not c.image_has_channels_last or c.outputs < 16 or c.is_strided_pointwise),
         Layout.CONTIGUOUS,
         "One image of 48x48, 3 and 8 channels to 8, one thread, milliseconds of torch's own kernel contiguous and with "
@@ -122,7 +112,7 @@ CONVOLUTION_LAYOUTS = (
         "results lie within a fifth of each other, but weights take time to lay out (two layers of 16 and 32 results over "
         "24x24: .44 and .56, trained 1.8 and 2.1), and a stride over 8x8 takes longer to slice than to convolve.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: (
             c.vector_code
             and c.is_strided_pointwise
@@ -133,7 +123,7 @@ CONVOLUTION_LAYOUTS = (
         "thread, 32 images .77 to 1.0, but 2 and 8 images 1.06 to 1.4, where torch multiplies by itself over what was sliced; "
         "two threads .88 to 1.0, eight .83 to 1.0. ARM, one thread, 1.0 to 1.5.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: c.is_strided_pointwise and c.is_dense,
         Layout.SLICED,
         "oneDNN's gradient by the weights of a 1x1 convolution with a stride writes past its memory where the image has "
@@ -142,19 +132,19 @@ CONVOLUTION_LAYOUTS = (
         "with 3, 4, 8 and 16 threads: crashes in 13 of 56 runs of 60 steps, and wrong gradients in one; the gradient by "
         "the image and all of 60 runs with stride 1 were sound. The same product over every n-th pixel has no stride.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: set(c.kernel) == {1} and set(c.stride) != {1},
         Layout.CONTIGUOUS,
         "The same kernel where slicing does not do (padding, groups): contiguous images take another way through oneDNN.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: c.is_pointwise_by_torch and c.groups > 1,
         Layout.CONTIGUOUS,
         "torch goes through the groups one by one. Forward and gradient of 8 images of 24x24, one thread, milliseconds "
         "contiguous and with channels last: on x86 with AVX-512, 32 channels in 4 groups .76 and 1.8, 64 in 8 1.5 and 3.9, "
         "each by itself 2.4 and 9.2; on a Neoverse-N1 1.1 and 1.7, 2.1 and 3.4, 4.3 and 15.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: not c.vector_code and c.groups > 1 and c.outputs // c.groups != 16 and not c.is_depthwise,
         Layout.CONTIGUOUS,
         "ARM, torch 2.13, 3x3, one thread, milliseconds forward contiguous and with channels last, 8 images of 24x24: groups "
@@ -162,21 +152,21 @@ CONVOLUTION_LAYOUTS = (
         "and 1.4; of 32 14 and 9.6, but of 28x28 19 and 28, of 20x20 9.4 and 11.7, of 32x32 25 and 25, the gradient .8 as "
         "long. The same with two threads.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: c.outputs < FEW,
         Layout.CONTIGUOUS,
         "Batch normalization of 32 images of 8x8 and 3 channels, one thread, microseconds forward and back contiguous and with "
         "channels last: x86 48 and 25, 240 and 335; ARM 29 and 25, 179 and 275 (of 8x24x24 48 and 33, 383 and 595; 4 channels of "
         "32x16x16 93 and 55, 114 and 160). A depthwise 5x5 over 3 channels gains less than 80.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: not c.vector_code,
         Layout.CHANNELS_LAST,
         "ARM, torch 2.13 without vector code: all convolutions of a ResNet-20 step take 483 ms with channels last, 843 "
         "contiguous (batch 64, 2 threads). Forward and gradient, one thread, 16 images of 32x32: two groups 22 against 58 "
         "ms, dilation 2 18 against 42. Depthwise gradients have a rule of their own in kernels.py.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: c.following is Next.FLAT and not c.differentiates and c.is_less_to_lay_out_before,
         Layout.CONTIGUOUS,
         "x86, inference, one thread, microseconds: 32 images of 8x8, 3 to 32 channels, take 140 contiguous and 153 with "
@@ -184,11 +174,8 @@ CONVOLUTION_LAYOUTS = (
         "and three convolutions without pooling, 6 to 60 channels, 3 and 32 images of 28x28, 1 to 8 threads: whole inferences "
         "took .85 to 1.5 of the time by hand where only the last was contiguous, and .84 to 1.05 where all were.",
     ),
-    LayoutRule(
-        lambda c: (
-            (c.following is Next.NORMALIZED or (c.following is Next.POOLED and c.outputs < FEW_ASKED))
-            and not (c.differentiates or c.image_has_channels_last)
-        ),
+    Rule(
+        lambda c: c.following is Next.FEW and not c.image_has_channels_last,
         Layout.CONTIGUOUS,
         "x86, whole inferences of 3x3 convolutions and pooling, relative to by hand, with channels last and contiguous, 32 "
         "images of 28x28, torch 2.13 with one and two threads, then 2.11. Normalized, 6 channels .91 and .86, .99 and .89, then "
@@ -197,7 +184,7 @@ CONVOLUTION_LAYOUTS = (
         "4 channels 1.14 and .96, .95 and .93, 1.02 and .92, .96 and .92, but 16 behind 4, each pooled, .70 and .74, .75 and "
         ".79, .73 and .77, .75 and .76; 5, left, 1.02 and .94, .93 and .98, .96 and .98, 1.00 and .96.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: (
             c.following is Next.REDUCED
             and (c.outputs < NARROW or c.image[1] < FEW)
@@ -211,14 +198,14 @@ CONVOLUTION_LAYOUTS = (
         "convolutions to 8 channels .90 and 1.18, .90 and 1.17, .86 and .96; but to 16 .95 and .79, .88 and .72, .91 and .85, "
         "and more of them likewise.",
     ),
-    LayoutRule(
+    Rule(
         lambda c: c.following is Next.FLAT and c.groups == 1 and c.image[1] < FEW,
         Layout.CONTIGUOUS,
         "x86, steps of one convolution over 3 channels and a dense layer, relative to channels last, 1, 2 and 8 threads: .87 to "
         ".98. 16 images of 48x48, 3 to 64 channels, two threads, milliseconds: the gradient 1.5 and 2.1, to make the result "
         "contiguous and to lay out its gradient 3.2. (Over more channels 1.0 to 1.2.)",
     ),
-    LayoutRule(
+    Rule(
         lambda c: True,
         Layout.CHANNELS_LAST,
         "x86 with AVX-512, torch 2.11, microseconds forward and gradient, contiguous against channels last, one thread: 3x3 "
@@ -248,7 +235,7 @@ def layout_of(module: nn.Conv2d, image: torch.Tensor, following: Next = Next.OTH
         torch.get_num_threads(),
         torch.is_grad_enabled(),
     )
-    return next(rule.layout for rule in CONVOLUTION_LAYOUTS if rule.applies(asked))
+    return said(CONVOLUTION_LAYOUTS, asked) or Layout.CONTIGUOUS
 
 
 def convolve(
@@ -290,8 +277,7 @@ def laid_out_for_pooling(made: Any) -> Any:
     """
     is_image = isinstance(made, torch.Tensor) and made.dim() == 4 and made.dtype == torch.float32
     worth = _WORTH_LAYING_OUT * max(1, torch.get_num_threads() ** 2 // 4)
-    few = FEW_ASKED if has_vector_code() and not torch.is_grad_enabled() else FEW
-    if is_image and has_rules() and made.shape[1] >= few and made.numel() >= worth:
+    if is_image and has_rules() and made.shape[1] >= FEW and made.numel() >= worth:
         return made.contiguous(memory_format=torch.channels_last)
     return made
 

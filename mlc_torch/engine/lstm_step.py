@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from mlc_torch.engine.replacements import Replacement
+from mlc_torch.engine.rules import Rule, said
 from mlc_torch.engine.standing import Joined
 
 aten = torch.ops.aten
@@ -67,21 +68,12 @@ class Step:
     threads: int
 
 
-@dataclass(frozen=True)
-class StepRule:
-    """Where it applies, what takes the step there, and how that is known."""
-
-    applies: Callable[[Step], bool]
-    function: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
-    evidence: str
-
-
 _MUCH = 512 << 10
 """Less is found to be the same in next to no time, and oneDNN's threads share what is left."""
 _VERY_MUCH = 4 << 20
 
-STEPS = (
-    StepRule(
+STEPS: tuple[Rule[Step, Callable[..., Any]], ...] = (
+    Rule(
         lambda s: s.weights >= _VERY_MUCH and 8 < s.samples <= 48 and s.samples * s.threads <= 256,
         by_columns,
         "Two hosts, torch 2.11 and 2.13; over packed weights, by rows and so, 16, 32 and 48 samples, inputs to hidden: one "
@@ -91,7 +83,7 @@ STEPS = (
         "to 1024 1.03, 1.14 and .70, 1.08, 1.42 and .80; sixteen, 16 samples, by columns .76 to .81. 256 to 256, left: one "
         "thread .77, .60 and .64, two .87, 1.13 and .83, .82, 1.08 and .87, .83, 1.12 and 1.05.",
     ),
-    StepRule(
+    Rule(
         lambda s: s.threads == 1 and s.samples <= 256,
         by_rows,
         "Two hosts; over packed weights and so, 1, 4, 16, 64 and 128 samples: 16 to 32 .54 and .43, .56 and .50, .57 and .53, "
@@ -99,20 +91,20 @@ STEPS = (
         "and .48, .63 and .55, .70 and .62, .76 and .71, .81 and .74; 256 to 256 .70 and .36, .71 and .45, .77 and .60, .82 "
         "and .74, .87 and .83; 512 to 512, 64 samples, .88 and .71, 128 .92 and .84.",
     ),
-    StepRule(
+    Rule(
         lambda s: s.threads == 2 and s.weights >= _VERY_MUCH and 64 <= s.samples <= 128,
         by_rows,
         "512 to 512, 64 and 128 samples, over packed weights and so: 1.04 and .83, 1.02 and .81. 128 to 512 on the other host, "
         "64 samples, .95 and .92. 256 to 256, left: .84 and .81, .91 and .90; and 49 to 63 samples, 1.0 to 1.3.",
     ),
-    StepRule(
+    Rule(
         lambda s: s.samples <= 8 and s.weights >= _MUCH,
         by_rows,
         "Two hosts; over packed weights and so, 1, 4 and 8 samples: two threads 256 to 256 .82 and .59, .77 and .56, .77 and "
         ".61, 512 to 512 1.38 and .43, 1.33 and .51, 1.20 and .54; four, 8 samples .93 and .63; eight 128 to 512 .94 and .36, "
         ".98 and .46, .82 and .59. From 12 or 16 rows on BLAS goes another way.",
     ),
-    StepRule(
+    Rule(
         lambda s: s.samples * s.threads <= 16,
         by_rows,
         "Two hosts; over packed weights and so, 1, 4 and 8 samples: two threads 16 to 32 .52 and .32, .56 and .51, .58 and .51, "
@@ -128,8 +120,7 @@ Each further step would take as long as the first; the library's takes a fifth o
 
 def step_of(samples: int, weights: int) -> Callable[..., Any] | None:
     """What takes a step of so many samples with so many bytes of weights; ``None`` for the layer of torch's library."""
-    asked = Step(samples, weights, torch.get_num_threads())
-    return next((rule.function for rule in STEPS if rule.applies(asked)), None)
+    return said(STEPS, Step(samples, weights, torch.get_num_threads()))
 
 
 def one_step(node: fx.Node) -> Replacement | None:

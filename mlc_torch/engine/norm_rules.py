@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.torch_version import TorchVersion
 
 from mlc_torch.engine.batch_norm import batch_norm, batch_norm_backward, pixels_at_once
 from mlc_torch.engine.image_layout import has_channels_last
 from mlc_torch.engine.processor import CHANNELS_AT_ONCE
 from mlc_torch.engine.replacements import Replacement
+from mlc_torch.engine.rules import Rule, said
 
 aten = torch.ops.aten
 
@@ -49,33 +50,24 @@ class Norm:
         return is_gradient_of_few and self.pixels >= 1024 * self.threads
 
 
-@dataclass(frozen=True)
-class NormRule:
-    """Where it applies, what it says, and how that is known. The first rule that applies counts."""
-
-    applies: Callable[[Norm], bool]
-    way: Way
-    evidence: str
-
-
 _MUCH = 2**17
 """Elements a thread, of up to three, from which several pixels at once are faster than a contiguous copy."""
 _FEW_PIXELS = 256
 """Fewer take torch as long as a copy."""
 
 
-def _odd(is_odd: Callable[[Norm], bool], copied_below: int, evidence: str) -> tuple[NormRule, ...]:
+def _odd(is_odd: Callable[[Norm], bool], copied_below: int, evidence: str) -> tuple[Rule[Norm, Way], ...]:
     """Both ways for odd numbers of channels; images of more than ``copied_below`` take longer to copy than torch over them."""
     return (
-        NormRule(lambda n: not is_odd(n), Way.TORCH, "Its vectors divide them."),
-        NormRule(
+        Rule(lambda n: not is_odd(n), Way.TORCH, "Its vectors divide them."),
+        Rule(
             lambda n: not (n.trains or n.backward) and n.pixels < _FEW_PIXELS * n.threads**2,
             Way.TORCH,
             "With running statistics nothing is added up, and threads share the pixels evenly: x86, 8 threads, 2,048 pixels of "
             "12 channels take 25 µs, by copies 46; 25,088 take 141 and 119; one thread 96 and 33.",
         ),
-        NormRule(lambda n: n.joins and n.elements >= _MUCH * min(n.threads, 3), Way.JOINED, evidence),
-        NormRule(lambda n: n.channels < copied_below and n.pixels >= _FEW_PIXELS, Way.COPIED, evidence),
+        Rule(lambda n: n.joins and n.elements >= _MUCH * min(n.threads, 3), Way.JOINED, evidence),
+        Rule(lambda n: n.channels < copied_below and n.pixels >= _FEW_PIXELS, Way.COPIED, evidence),
     )
 
 
@@ -88,7 +80,7 @@ NORMS_BY_ARM = _odd(
     "83, 304, 31 and 83; four of 8x8 48, 25 and 43. 12 channels are divided by the vector: 611, 791 and 818.",
 )
 
-NORMS_BY_X86 = _odd(
+NORMS_BY_X86_BEFORE_2_13 = _odd(
     lambda n: n.channels % CHANNELS_AT_ONCE[True] != 0 or n.shares_a_line,
     40,
     "torch 2.11, microseconds by torch with channels last, contiguous, and so, 32 images of 28x28. AVX-512, two threads, "
@@ -100,33 +92,33 @@ NORMS_BY_X86 = _odd(
     "2088, 71 and 491; 2418, 258 and 1038; with one thread torch's own takes 259 and 580.",
 )
 
-NORMS_BY_X86_SINCE_2_13 = (
-    NormRule(
+NORMS_BY_X86_SINCE_2_13: tuple[Rule[Norm, Way], ...] = (
+    Rule(
         lambda n: not (n.trains or n.backward),
         Way.TORCH,
         "What vectors leave of a pixel is read at once since then. Inference, one thread, microseconds by torch, by copies and "
         "with several pixels at once: 2,048 pixels of 5 channels 18, 73 and 118 (torch 2.11: 72, 36 and 112), of 36 40, 165 and "
         "147 (83, 158 and 149), 18,432 of 6 79, 271 and 175 (581, 215 and 176), of 20 213, 2126 and 292 (611, 953 and 484).",
     ),
-    NormRule(
+    Rule(
         lambda n: n.channels % CHANNELS_AT_ONCE[True] == 0 and not n.shares_a_line,
         Way.TORCH,
         "Its vectors divide them.",
     ),
-    NormRule(
+    Rule(
         lambda n: n.threads == 1 and n.joins and n.channels < 16 and n.pixels >= 4096 * n.channels,
         Way.JOINED,
         "The same, training, forward and gradient: 25,088 pixels of 5 channels 498, 708 and 432, 684, 604 and 610; 73,984 1407, "
         "1951 and 769, 1828, 1525 and 982, of 12 1654, 4671 and 1384, 2371, 6809 and 3066; with AVX2 651, 495 and 556, 1422, "
         "2556 and 951.",
     ),
-    NormRule(
+    Rule(
         lambda n: n.threads == 1 and n.backward and n.channels < 8 and n.pixels >= 4096,
         Way.COPIED,
         "Gradients: 5 channels, 4,096 pixels 114, 99 and 286, 8,192 216, 172 and 331, 16,384 432, 374 and 434. Of 12 8,192 296, "
         "439 and 486.",
     ),
-    NormRule(
+    Rule(
         lambda n: (
             n.threads == 2
             and n.joins
@@ -139,34 +131,29 @@ NORMS_BY_X86_SINCE_2_13 = (
         "1704; 25,088 of 60, left, 2137, 6874 and 2377, 3982, 5304 and 3271. With AVX2 25,088 of 20 1443, 2599 and 1109, 2813, "
         "2937 and 1082.",
     ),
-    NormRule(
+    Rule(
         lambda n: n.threads == 2 and n.channels < 16 and n.pixels >= 1024,
         Way.COPIED,
         "1,024 pixels of 5 channels 67, 47 and 241, gradient 77, 47 and 260; 8,192 399, 156 and 296, 516, 135 and 335; of 8, the "
         "gradient, 348, 180 and 363; of 12 1,024 74, 76 and 263, 95, 70 and 275, 8,192 430, 304 and 350, 679, 405 and 493.",
     ),
-    NormRule(
+    Rule(
         lambda n: n.threads == 2 and n.backward and n.channels < 40 and 1024 <= n.pixels < 8192,
         Way.COPIED,
         "Gradients, 2,048 and 4,096 pixels: of 20 channels 190, 114 and 309, 379, 224 and 378; of 36 240, 179 and 365, 458, 363 "
         "and 522. 8,192 827, 965 and 994, 1344, 1449 and 1208; forward 2,048 of 20 141, 139 and 274, of 36 171, 257 and 387.",
     ),
-    NormRule(lambda n: n.threads <= 2, Way.TORCH, "The same measurements."),
-    *NORMS_BY_X86,  # more threads have not been tried with it
+    Rule(lambda n: n.threads <= 2, Way.TORCH, "The same measurements."),
+    *NORMS_BY_X86_BEFORE_2_13,  # more threads have not been tried with it
 )
 
 
-def norms_by_x86() -> Sequence[NormRule]:
-    return NORMS_BY_X86_SINCE_2_13 if reads_rests_at_once() else NORMS_BY_X86
+def norms_by_x86(version: TorchVersion) -> Sequence[Rule[Norm, Way]]:
+    """For a version of torch. (2.12.1 took as long as 2.11 on the same machine, 2.13.0 an eighth to a half.)"""
+    return NORMS_BY_X86_SINCE_2_13 if version >= "2.13" else NORMS_BY_X86_BEFORE_2_13
 
 
-@functools.cache
-def reads_rests_at_once() -> bool:
-    """Whether torch is 2.13 or newer. (2.12.1 took as long as 2.11 on the same machine, 2.13.0 an eighth to a half.)"""
-    return torch.__version__ >= "2.13"
-
-
-def normalized(rules_now: Callable[[], Sequence[NormRule]]) -> Callable[[fx.Node], Replacement | None]:
+def normalized(rules: Sequence[Rule[Norm, Way]]) -> Callable[[fx.Node], Replacement | None]:
     def replace(node: fx.Node) -> Replacement | None:
         given: Any = node.args
         backward = node.target is aten.native_batch_norm_backward.default
@@ -179,7 +166,7 @@ def normalized(rules_now: Callable[[], Sequence[NormRule]]) -> Callable[[fx.Node
         # Without an epsilon, torch has a rule for channels that are constant.
         count = pixels_at_once(channels, pixels) if epsilon > 0 else 0
         norm = Norm(channels, pixels, torch.get_num_threads(), trains, backward, joins=count > 0)
-        way = next((rule.way for rule in rules_now() if rule.applies(norm)), Way.TORCH)
+        way = said(rules, norm) or Way.TORCH
         if way is Way.TORCH:
             return None
         return batch_norm_backward if backward else batch_norm, (*given, count if way is Way.JOINED else 0)

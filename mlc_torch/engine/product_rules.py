@@ -21,6 +21,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
+from mlc_torch.engine.rules import Rule, said
 from mlc_torch.engine.views import lies_in_order
 
 aten = torch.ops.aten
@@ -40,33 +41,27 @@ class Product:
         return min(self.rows, self.depth, self.columns)
 
 
-@dataclass(frozen=True)
-class ProductRule:
-    """Where it applies, what multiplies there (``None``: torch's own choice), and how that is known."""
-
-    applies: Callable[[Product], bool]
-    function: Callable[..., torch.Tensor] | None
-    evidence: str
-
+Multiplies = Callable[..., torch.Tensor]
+"""What multiplies there; ``None`` in a rule is torch's own choice."""
 
 _CHEAP = 2**15
 """Elements that take about 40 µs to transpose on a Neoverse-N1."""
 
-PRODUCTS_BY_ACL = (
-    ProductRule(lambda p: p.least <= 8, None, "torch does not ask the Arm Compute Library for so little."),
-    ProductRule(
+PRODUCTS_BY_ACL: tuple[Rule[Product, Multiplies | None], ...] = (
+    Rule(lambda p: p.least <= 8, None, "torch does not ask the Arm Compute Library for so little."),
+    Rule(
         lambda p: p.rows >= 1024 and p.threads == 1 and p.depth * p.columns <= 2**20,
         product_with_transposed_weight,
         "One thread, 1024 and 4096 rows, time relative to torch's: weights of 784x128 .98 and .92, 512x512 .97 and .90, "
         "128x512 .83 and .83, 1024x512 .93, 2048x256 .94. With two threads the two were not told apart.",
     ),
-    ProductRule(
+    Rule(
         lambda p: p.depth * p.columns <= (2 * _CHEAP if p.rows >= 1024 else _CHEAP),
         product_with_transposed_weight,
         "The way to the Arm Compute Library takes 70 to 350 µs, and BLAS is as fast. Weights of 64x64 and 128x10: .03 to "
         ".5 of torch's time for 9 to 1024 rows, with one and two threads.",
     ),
-    ProductRule(
+    Rule(
         lambda p: p.rows * p.depth <= _CHEAP,
         product_with_transposed_source,
         "The same with the smaller factor transposed: 9 and 32 rows of 784 by 128 .50 and .86, of 512 by 512 .35 and .94.",
@@ -79,8 +74,8 @@ PRODUCTS_BY_ACL = (
 _TILES = (16, 32)
 """Rows that fill BLAS's tiles for AVX-512. Turned, a product of 20 or 40 takes as long as one of 32 or 48."""
 
-PRODUCTS_BY_MKL = (
-    ProductRule(
+PRODUCTS_BY_MKL: tuple[Rule[Product, Multiplies | None], ...] = (
+    Rule(
         lambda p: p.columns >= 384 and p.depth % 1024 == 0 and p.rows in (*_TILES, 48),
         product_turned,
         "Two hosts, torch 2.11 and 2.13; depths of 1024, 2048 and 3072 by 384 to 2048 columns, time relative to torch's: one "
@@ -88,17 +83,17 @@ PRODUCTS_BY_MKL = (
         "1024: one thread .66 and .76 on one host, .56 and .66 on the other, two .64 and .73, .69 and .80, four .39 and .52, "
         "eight .42 and .65. 8 to 12 rows .5 to 2.2, 64 .6 to 1.3.",
     ),
-    ProductRule(
+    Rule(
         lambda p: p.columns >= 384 and p.depth % 512 == 0 and p.rows in _TILES and p.threads <= 4,
         product_turned,
         "The same, 512 deep: one thread .56 to .93, two .31 to .95, four .37 to .85; eight and sixteen .5 to 1.09.",
     ),
-    ProductRule(
+    Rule(
         lambda p: p.columns >= 384 and p.depth >= 512 and p.rows in _TILES and p.threads <= 2,
         product_turned,
         "Depths of 576 to 1568: one thread .62 to 1.01, two .28 to .96; four and eight .64 to 1.22.",
     ),
-    ProductRule(
+    Rule(
         lambda p: 84 <= p.columns <= 128 and p.depth >= 256 and p.rows in _TILES and p.threads == 1,
         product_turned,
         "256 to 3072 deep: .29 to .64 on one host, .35 to .94 on the other; 784 deep .36 to .54, .67 to .89. With more threads "
@@ -108,11 +103,10 @@ PRODUCTS_BY_MKL = (
 """Where torch hands products to Intel's MKL, on x86 with AVX-512. From 16 rows on it goes another way by a transposed factor."""
 
 
-def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Callable[..., torch.Tensor] | None:
+def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Multiplies | None:
     """What multiplies [rows, depth] with a given transpose of [columns, depth]; ``None`` for torch's own choice."""
     if dtype != torch.float32:
         return None
-    rules: Sequence[ProductRule]
     if multiplies_by_acl():
         rules, threads = PRODUCTS_BY_ACL, max(torch.get_num_threads(), threads_of_acl())
     elif multiplies_by_mkl():
@@ -120,7 +114,7 @@ def product_of(rows: int, depth: int, columns: int, dtype: torch.dtype) -> Calla
     else:
         return None
     asked = Product(rows, depth, columns, threads)
-    return next((rule.function for rule in rules if rule.applies(asked)), None)
+    return said(rules, asked)
 
 
 @functools.cache

@@ -153,7 +153,7 @@ def node(
 
 TABLES = {
     "ARM": norm_rules.NORMS_BY_ARM,
-    "x86": norm_rules.NORMS_BY_X86,
+    "x86": norm_rules.NORMS_BY_X86_BEFORE_2_13,
     "x86, torch 2.13": norm_rules.NORMS_BY_X86_SINCE_2_13,
 }
 
@@ -182,7 +182,7 @@ def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86, since_2_13
     """So many pixels at once, or a copy (0)."""
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
     for rules, want in zip(TABLES.values(), (arm, x86, since_2_13), strict=True):
-        replace = normalized(lambda rules=rules: rules)
+        replace = normalized(rules)
         found = replace(node(shape))
         assert (found and (found[0], found[1][-1])) == (None if want is None else (batch_norm, want))
         assert replace(node(shape, last=False)) is None
@@ -206,23 +206,21 @@ def test_where_the_rules_apply(monkeypatch, shape, threads, arm, x86, since_2_13
 )
 def test_which_gradients_the_newer_rules_compute(monkeypatch, shape, threads, want):
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
-    found = normalized(lambda: norm_rules.NORMS_BY_X86_SINCE_2_13)(node(shape, True))
+    found = normalized(norm_rules.NORMS_BY_X86_SINCE_2_13)(node(shape, True))
     assert (found and (found[0], found[1][-1])) == (None if want is None else (batch_norm_backward, want))
 
 
 @pytest.mark.parametrize(
     ("version", "want"), [("2.12.1", "x86"), ("2.13.0+cpu", "x86, torch 2.13"), ("2.15.0", "x86, torch 2.13")]
 )
-def test_the_version_of_torch_decides(monkeypatch, version, want):
-    monkeypatch.setattr(norm_rules.torch, "__version__", TorchVersion(version))
-    monkeypatch.setattr(norm_rules, "reads_rests_at_once", norm_rules.reads_rests_at_once.__wrapped__)
-    assert norm_rules.norms_by_x86() is TABLES[want]
+def test_the_version_of_torch_decides(version, want):
+    assert norm_rules.norms_by_x86(TorchVersion(version)) is TABLES[want]
 
 
 def test_channels_that_are_constant_are_left_to_torch_where_there_is_no_epsilon():
     """It gives them a slope of 0."""
     for backward in (False, True):
-        found = normalized(lambda: norm_rules.NORMS_BY_ARM)(node((32, 6, 28, 28), backward, epsilon=0.0))
+        found = normalized(norm_rules.NORMS_BY_ARM)(node((32, 6, 28, 28), backward, epsilon=0.0))
         assert found is not None and found[1][-1] == 0
     x = image((4, 6, 8, 8), 1)
     x[:, 2] = 0
@@ -233,18 +231,18 @@ def test_channels_that_are_constant_are_left_to_torch_where_there_is_no_epsilon(
 @pytest.mark.parametrize(("threads", "want"), [(1, 0), (2, 0), (8, None)])
 def test_threads_share_an_inference_evenly(monkeypatch, threads, want):
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: threads)
-    found = normalized(lambda: norm_rules.NORMS_BY_X86)(node((8, 12, 16, 16), trains=False))
+    found = normalized(norm_rules.NORMS_BY_X86_BEFORE_2_13)(node((8, 12, 16, 16), trains=False))
     assert (found and found[1][-1]) == want
-    assert normalized(lambda: norm_rules.NORMS_BY_X86_SINCE_2_13)(node((8, 12, 16, 16), trains=False)) is None
+    assert normalized(norm_rules.NORMS_BY_X86_SINCE_2_13)(node((8, 12, 16, 16), trains=False)) is None
 
 
 def test_sums_of_several_threads_in_one_line_of_a_cache(monkeypatch):
     for threads, want in ((1, None), (2, 0), (8, 0)):
         monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda threads=threads: threads)
-        found = normalized(lambda: norm_rules.NORMS_BY_X86)(node((32, 8, 28, 28), True))
+        found = normalized(norm_rules.NORMS_BY_X86_BEFORE_2_13)(node((32, 8, 28, 28), True))
         assert (found and found[1][-1]) == want
         assert found is None or found[0] is batch_norm_backward
-        assert normalized(lambda: norm_rules.NORMS_BY_ARM)(node((32, 8, 28, 28), True)) is None
+        assert normalized(norm_rules.NORMS_BY_ARM)(node((32, 8, 28, 28), True)) is None
 
 
 @pytest.mark.parametrize("vector_code", [True, False])
@@ -267,8 +265,14 @@ def test_groups_of_an_odd_number_of_channels_are_normalized_over_contiguous_imag
 def test_a_network_is_trained_and_asked_by_the_rules_of_every_processor(monkeypatch, table, samples, since_2_13):
     """Two steps, against plain torch in 64 bits."""
     pretend(monkeypatch, table != "ARM")
-    monkeypatch.setattr(norm_rules, "reads_rests_at_once", lambda: since_2_13)
     monkeypatch.setattr(kernels, "has_avx512", lambda: table == "AVX-512")
+    norms, usual = (
+        kernels._normalizes(TABLES["x86, torch 2.13" if since_2_13 else "x86"]),
+        kernels.KERNELS_WITH_VECTOR_CODE,
+    )
+    for name in ("KERNELS_WITH_VECTOR_CODE", "KERNELS_WITH_AVX512"):
+        others = [rule for rule in getattr(kernels, name) if rule not in usual]
+        monkeypatch.setattr(kernels, name, (*others, *norms))
     monkeypatch.setattr(norm_rules.torch, "get_num_threads", lambda: 1)
     used = []
     for name in ("batch_norm", "batch_norm_backward"):

@@ -31,6 +31,7 @@ from mlc_torch.engine.image_layout import has_channels_last
 from mlc_torch.engine.images import call_over_images
 from mlc_torch.engine.layouts import Layout
 from mlc_torch.engine.views import drop_unread, share_copies
+from mlc_torch.interop import TorchLayer
 from mlc_torch.running.state import Variant
 from tests.gears.test_kernels import pretend
 from tests.graph.programs import conv, cpu, placeholder, values
@@ -354,9 +355,9 @@ def test_what_is_added_up_in_an_inference(chain, want):
 @pytest.mark.parametrize(
     ("results", "want", "wide"),
     [
-        ([[norm, pool]], Next.NORMALIZED, Next.POOLED),
-        ([[act, norm, act, pool]], Next.NORMALIZED, Next.POOLED),
-        ([[norm, again, pool]], Next.NORMALIZED, None),
+        ([[norm, pool]], Next.FEW, Next.POOLED),
+        ([[act, norm, act, pool]], Next.FEW, Next.POOLED),
+        ([[norm, again, pool]], Next.FEW, None),
         ([[norm, pool], [pool]], Next.POOLED, Next.POOLED),
         ([[norm, act, flat]], Next.FLAT, Next.FLAT),
         ([[norm, again]], Next.FLAT, Next.FLAT),
@@ -369,21 +370,42 @@ def test_what_is_normalized_in_an_inference(monkeypatch, results, want, wide):
         pretend(monkeypatch, vector_code)
         assert follows(*results, outputs=6) is (want if vector_code else wide)
         assert follows(*results, outputs=8) is wide
-        assert follows(*results, outputs=6, differentiates=True) is not Next.NORMALIZED
+        assert follows(*results, outputs=6, differentiates=True) is not Next.FEW
 
 
-@pytest.mark.parametrize(("becomes", "outputs"), [(Next.NORMALIZED, 6), (Next.POOLED, 4)])
+def batch_norm_of_torch(graph, x):
+    return graph.node(TorchLayer(nn.BatchNorm2d(x.descriptor.shape[1])), source=x)
+
+
+@pytest.mark.parametrize(
+    ("results", "outputs", "want"),
+    [
+        ([[pool]], 4, Next.FEW),
+        ([[act, pool], [flat]], 4, Next.FEW),
+        ([[pool]], 5, Next.POOLED),
+        ([[batch_norm_of_torch, pool]], 6, Next.FEW),
+        ([[batch_norm_of_torch, pool]], 8, Next.POOLED),
+    ],
+)
+def test_what_is_pooled_or_normalized_in_few_channels(monkeypatch, results, outputs, want):
+    for vector_code in (True, False):
+        pretend(monkeypatch, vector_code)
+        assert follows(*results, outputs=outputs) is (want if vector_code else Next.POOLED)
+        assert follows(*results, outputs=outputs, differentiates=True) is Next.POOLED
+
+
+@pytest.mark.parametrize("outputs", [4, 6])
 @pytest.mark.parametrize("last", [False, True])
-def test_few_channels_are_contiguous_in_an_inference(monkeypatch, becomes, outputs, last):
+def test_few_channels_are_contiguous_in_an_inference(monkeypatch, outputs, last):
     """On x86, unless those of the image come last."""
     module = nn.Conv2d(8, outputs, 3, padding=1)
     given = torch.randn(32, 8, 28, 28).to(memory_format=torch.channels_last if last else torch.contiguous_format)
     for vector_code in (True, False):
         pretend(monkeypatch, vector_code)
-        for trains in (True, False):
-            with torch.set_grad_enabled(trains):
+        for becomes in (Next.FEW, Next.POOLED):
+            with torch.no_grad():
                 made = call_over_images(module, dict(module.named_parameters()), [given], becomes)
-            assert has_channels_last(made) is (trains or last or not vector_code)
+            assert has_channels_last(made) is (becomes is Next.POOLED or last or not vector_code)
             torch.testing.assert_close(made, module(given.contiguous()), rtol=1e-4, atol=1e-4)
 
 
