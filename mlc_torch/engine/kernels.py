@@ -20,7 +20,7 @@ from mlc_torch.engine import cuda_rules
 from mlc_torch.engine.depthwise import is_depthwise
 from mlc_torch.engine.gelu_rules import as_it_lies, by_slope, in_pieces
 from mlc_torch.engine.layouts import is_little_for_torch
-from mlc_torch.engine.lstm_step import one_step
+from mlc_torch.engine.lstm_steps import gate_by_gate
 from mlc_torch.engine.norm_rules import NORMS_BY_ARM, Norm, Way, normalized, norms_by_x86
 from mlc_torch.engine.processor import has_avx512, has_rules, has_vector_code
 from mlc_torch.engine.product_rules import (
@@ -119,7 +119,7 @@ _PACKED = KernelRule(
     "988, 638 and 420, eight 459, 242 and 227. On ARM packing changes nothing (64x128, 1x5: 695 and 697).",
     keeps=True,
 )
-_STEP = KernelRule(torch.ops.mlc_torch.lstm_library_inference.default, one_step, "STEPS")
+_FEW_STEPS = KernelRule(torch.ops.mlc_torch.lstm_library_inference.default, gate_by_gate, "STEPS and SEVERAL_STEPS")
 _SUMMED = KernelRule(
     aten.sum.dim_IntList,
     sum_of_few_rows,
@@ -192,7 +192,7 @@ KERNELS_WITH_VECTOR_CODE = _normalizes(norms_by_x86(torch.__version__))
 
 KERNELS_WITH_AVX512 = (
     _JOINED,
-    _STEP,
+    _FEW_STEPS,
     _PACKED,
     *KERNELS_WITH_VECTOR_CODE,
     _SUMMED,

@@ -37,7 +37,7 @@ from mlc_torch import (
     MLCTensor,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import following, kernels, layouts, lstm_step, norm_rules, processor, product_rules
+from mlc_torch.engine import following, kernels, layouts, lstm_steps, norm_rules, processor, product_rules
 from mlc_torch.engine.image_layout import has_channels_last
 from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
@@ -72,7 +72,8 @@ def test_every_rule_says_how_it_is_known():
     by_vectors = kernels.KERNELS_WITHOUT_VECTOR_CODE, kernels.KERNELS_WITH_VECTOR_CODE, kernels.KERNELS_WITH_AVX512
     products = product_rules.PRODUCTS_BY_ACL, product_rules.PRODUCTS_BY_MKL
     norms = norm_rules.NORMS_BY_ARM, norm_rules.NORMS_BY_X86_SINCE_2_13
-    tables = layouts.CONVOLUTION_LAYOUTS, lstm_step.STEPS, *norms, *products, *by_vectors, kernels.KERNELS_ON_A_GPU
+    steps = lstm_steps.STEPS, lstm_steps.SEVERAL_STEPS
+    tables = layouts.CONVOLUTION_LAYOUTS, *steps, *norms, *products, *by_vectors, kernels.KERNELS_ON_A_GPU
     assert all(rule.evidence for table in tables for rule in table)
 
 

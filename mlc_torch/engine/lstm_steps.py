@@ -1,6 +1,7 @@
-"""A single step of an LSTM layer that no gradient follows: products gate by gate, with the weights as they lie.
+"""A few steps of an LSTM layer that no gradient follows: products gate by gate, with the weights as they lie.
 
-oneDNN wants the four gates side by side, and lays them out for its kernels. For one step that takes longer than the products.
+oneDNN wants the four gates side by side, and lays them out for its kernels. For one step that takes longer than the products,
+and so it does for several steps of few samples, where the weights are large.
 """
 
 from __future__ import annotations
@@ -46,6 +47,30 @@ def by_columns(
     ]
     h, c = _states(gates, c0.t())
     return _results(h.t().contiguous(), c.t().contiguous(), apart)
+
+
+def step_by_step(
+    x: torch.Tensor, wi: Gates, wh: Gates, b: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, reverse: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same by rows over several steps, from the last one on where that is asked for."""
+    (steps, samples, _), (_, hidden) = x.shape, h0.shape
+    # The gates i, f, o and g: three of them are squashed by one function.
+    order, memory = (0, 1, 3, 2), x.new_empty(4, steps, samples, hidden)
+    rows, biases = x.flatten(0, 1), b.chunk(4)
+    for found, gate in zip(memory.flatten(1, 2).unbind(0), order, strict=True):
+        torch.addmm(biases[gate], rows, wi[gate], out=found)
+    factors = [wh[gate] for gate in order]
+    outputs = x.new_empty(steps, samples, hidden)
+    each = list(zip(memory.unbind(1), memory[:3].unbind(1), outputs.unbind(0), strict=True))
+    h, c = h0, c0.clone()
+    for gates, squashed, made in each[::-1] if reverse else each:
+        i, f, o, g = gates.unbind(0)
+        for found, factor in zip((i, f, o, g), factors, strict=True):
+            found.addmm_(h, factor)
+        squashed.sigmoid_()
+        c.mul_(f).addcmul_(i, g.tanh_())
+        h = torch.mul(torch.tanh(c), o, out=made)
+    return outputs, h.clone(), c
 
 
 def _states(gates: Gates, c0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -114,28 +139,77 @@ STEPS: tuple[Rule[Step, Callable[..., Any]], ...] = (
 )
 """What takes a single step, relative to ``nn.LSTM``'s time; where none applies, the layer of torch's library over packed weights.
 
-Each further step would take as long as the first; the library's takes a fifth of its first.
+Each further step takes as long as the first or half as long, as wide as the inputs are; the library's takes a fifth of its first.
 """
 
 
-def step_of(samples: int, weights: int) -> Callable[..., Any] | None:
-    """What takes a step of so many samples with so many bytes of weights; ``None`` for the layer of torch's library."""
-    return said(STEPS, Step(samples, weights, torch.get_num_threads()))
+@dataclass(frozen=True)
+class Steps(Step):
+    """More than one."""
+
+    reads: float
+    """How often its weights are read: those of the inputs once, those of the state in each step."""
 
 
-def one_step(node: fx.Node) -> Replacement | None:
-    """An LSTM layer over a single step, whose gates are joined parameters."""
+_FEW_READS = (2, 2, 5.0), (4, 4, 3.2), (8, 4, 1.6), (2, 8, 3.2), (4, 8, 1.6), (8, 8, 1.0)
+"""So many samples and threads, at most, and so many reads, where weights are large."""
+_HUGE = 16 << 20
+_FEW_READS_OF_HUGE = (2, 2, 10.0), (4, 8, 4.8), (8, 8, 3.2)
+
+SEVERAL_STEPS: tuple[Rule[Steps, Callable[..., Any]], ...] = (
+    Rule(
+        lambda s: s.weights >= _HUGE and s.threads > 1 and is_few(s, _FEW_READS_OF_HUGE),
+        step_by_step,
+        "torch 2.11; over packed weights and so, 256 to 1024, 2, 4, 6 and 12 steps, read 1.6, 3.2, 4.8 and 9.6 times. One "
+        "thread, 1 sample .92 and .34, 1.04 and .56, 1.01 and .67, 1.04 and .81, 4 .96 and .66, .98 and .93, .99 and 1.14, 8, "
+        "left, 1.02 and 1.02, .98 and 1.42; two threads, 1 sample 1.27 and .40, 1.33 and .55, 1.20 and .68, 1.14 and .77, 4 "
+        "1.32 and .59, 1.28 and .96, 1.25 and 1.06, 1.13 and 1.16, 8 1.19 and .78, 1.16 and 1.09, 1.15 and 1.23; eight, 1 "
+        "sample 1.00 and .56, 1.05 and .76, 1.05 and .97, 1.02 and 1.25, 4 1.14 and .64, 1.11 and .90, 1.08 and 1.01, 1.09 and "
+        "1.25, 8 1.04 and .85, .96 and .96, 1.04 and 1.25.",
+    ),
+    Rule(
+        lambda s: s.weights >= _VERY_MUCH and is_few(s, _FEW_READS),
+        step_by_step,
+        "The same, 128 to 512, 2, 3, 4 and 6 steps, read 1.6, 2.4, 3.2 and 4.8 times. One thread, 1 sample .81 and .49, .84 and "
+        ".59, .84 and .65, .86 and .75, 4 .81 and .67, .83 and .78, .85 and .85, .87 and .95, 8 .81 and .79, .85 and .96; two, "
+        "1 sample 1.11 and .59, 1.06 and .67, 1.09 and .79, 1.05 and .99, 4 1.05 and .73, 1.03 and .83, 1.03 and .92, 1.01 and "
+        "1.02, 8 1.02 and .90, 1.01 and 1.03; four, 1 sample .96 and .51, .94 and .65, .93 and .76, .92 and .97, 4 .93 and .80, "
+        ".90 and .76, .92 and .87, .90 and 1.05; eight, 1 sample .93 and .64, .95 and .81, .98 and .89, .97 and 1.12, 4 .98 and "
+        ".83, .97 and .95, .94 and 1.06. 512 to 512, 2, 4, 6 and 12 steps, read 1, 2, 3 and 6 times: two threads, 4 samples "
+        "1.06 and .55, 1.07 and .86, 1.00 and .89, 1.00 and .94. Left: 256 to 256, one thread, 1 to 8 samples, 2 and 3 steps "
+        ".64 to .83 and .53 to .86, two threads .77 to .86 and .68 to 1.02, eight .93 to 1.04 and 1.06 to 1.39.",
+    ),
+)
+"""What takes several steps, relative to ``nn.LSTM``'s time; else the layer of torch's library."""
+
+
+def is_few(steps: Steps, most: Sequence[tuple[int, int, float]]) -> bool:
+    return any(steps.samples <= s and steps.threads <= t and steps.reads <= r for s, t, r in most)
+
+
+def way_of(steps: int, samples: int, inputs: int, hidden: int) -> Callable[..., Any] | None:
+    """What takes so many steps of a layer; ``None`` for the layer of torch's library."""
+    weights, threads = 4 * 4 * hidden * (inputs + hidden), torch.get_num_threads()
+    if steps == 1:
+        return said(STEPS, Step(samples, weights, threads))
+    return said(SEVERAL_STEPS, Steps(samples, weights, threads, steps * hidden / (inputs + hidden)))
+
+
+def gate_by_gate(node: fx.Node) -> Replacement | None:
+    """An LSTM layer over few steps, whose gates are joined parameters."""
     given: Any = node.args
-    x, wi, wh, b, _, h0, c0, _ = given
+    x, wi, wh, b, _, h0, c0, reverse = given
     (steps, samples, inputs), hidden = x.meta["lies"][0], h0.meta["lies"][0][1]
-    step = step_of(samples, 4 * 4 * hidden * (inputs + hidden))
+    way = way_of(steps, samples, inputs, hidden)
     gates = [_gates(w) for w in (wi, wh)]
-    if steps != 1 or step is None or None in gates:
+    if way is None or None in gates:
         return None
     with node.graph.inserting_before(node):
         turned = [[node.graph.call_function(aten.t.default, (w,)) for w in parts] for parts in gates if parts]
+    if steps > 1:
+        return way, (x, *turned, b, h0, c0, reverse)
     read = {user.args[1] for user in node.users if user.target is operator.getitem}
-    return step, (x, *turned, b, h0, c0, read >= {0, 1})
+    return way, (x, *turned, b, h0, c0, read >= {0, 1})
 
 
 def _gates(weights: fx.Node) -> Sequence[fx.Node] | None:
