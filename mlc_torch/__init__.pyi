@@ -17,8 +17,9 @@ from mlc_torch.refusals import last_refusal as last_refusal
 from mlc_torch.refusals import strict as strict
 from mlc_torch.refusals import unwrap as unwrap
 from mlc_torch.running.fit import Batches as _Batches
+from mlc_torch.running.fit import Callback as _Callback
 from mlc_torch.running.fit import Values as _Values
-from mlc_torch.running.fit_arguments import Callback as _Callback
+from mlc_torch.running.history import History as _History
 from mlc_torch.seeing.memory import Memory as _Memory
 from mlc_torch.seeing.profile import Profile as _Profile
 from mlc_torch.seeing.summary import Summary as _Summary
@@ -2262,7 +2263,7 @@ class MLCTrainingGraph(MLCGraph):
     def executeOptimizerUpdateWithOptions_completionHandler_(self, options: MLCExecutionOptions | Sequence[MLCExecutionOptions] | int, completionHandler: MLCGraphCompletionHandler | None, /) -> bool: """Apply the optimizer to the gradients of the last ``executeGradient``; refused where an inference came between."""
     def step(self, inputs: _Values, labels: _Values = ..., weights: _Values = ...) -> float: """Train on one batch and give its loss, of several losses their sum; a refusal is raised."""
     def evaluate(self, batches: _Batches) -> float: """The loss over some batches, forward only and in inference mode; nothing is trained."""
-    def fit(self, batches: Any, *, epochs: int = ..., validation: Any | None = ..., callbacks: _Callback | Sequence[_Callback] = ..., patience: int | None = ..., min_delta: float = ..., accumulate: int = ..., progress: bool | None = ..., tensorboard: Any = ...) -> Any: """Train for some epochs over ``batches``, a list, a ``DataLoader`` or any other iterable of (inputs, labels)."""
+    def fit(self, batches: _Batches, *, epochs: int = ..., validation: _Batches | None = ..., callbacks: _Callback | Sequence[_Callback] = ..., patience: int | None = ..., min_delta: float = ..., accumulate: int = ..., progress: bool | None = ..., tensorboard: Any = ...) -> _History: """Train for some epochs over ``batches``, a list, a ``DataLoader`` or any other iterable of (inputs, labels)."""
     def register_gradient_hook(self, tensor: MLCTensor, hook: Callable[[_torch.Tensor], _torch.Tensor | None]) -> Any: """Call ``hook`` with the tensor's gradient in each gradient phase; what it returns, if anything, replaces it."""
     def memory(self) -> _Memory: """What the graph holds on its device: parameters, statistics, optimizer state, gradients, results and so on."""
     def profile(self, work: Callable[[], Any] | None = ...) -> _Profile: """Time by layer: ``with graph.profile() as report:``, or of what ``work`` executes if it is given."""

@@ -63,7 +63,11 @@ class Ours:
 
     def function(self, name: str, function: Any) -> str:
         """A function by its annotations, in one line."""
-        parts, starred = [], False
+        parts, starred, function = (
+            [],
+            False,
+            inspect.unwrap(function),
+        )  # annotations use the names where they are written
         parameters = list(inspect.signature(function).parameters.values())
         for i, p in enumerate(parameters):
             if p.kind is p.KEYWORD_ONLY and not starred:

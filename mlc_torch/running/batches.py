@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from mlc_torch.nodes.feeds import counted_axis
+from mlc_torch.refusals import MLCRefusal
 from mlc_torch.running.tally import LossTally
 from mlc_torch.spelling.arguments import describe
 from mlc_torch.tensor import MLCTensor, MLCTensorData, TensorState
@@ -32,6 +33,12 @@ _NO_NUMBERS = "cSUmMV"
 """Kinds of NumPy's types that would become other numbers, or none: complex numbers, text, times, records."""
 
 
+_DECLARED_IN = {"input": "inputs", "label": "lossLabels", "label weight": "lossLabelWeights"}
+
+_BYTES, _BYTE_BY_BYTE = (bytes, bytearray, memoryview), "Bbc"
+_FROM_BYTES = "np.frombuffer(data, np.float32).reshape(shape)"
+
+
 class Kind:
     """The tensors that one part of a batch is for: inputs, labels or label weights."""
 
@@ -47,16 +54,29 @@ class Kind:
         if values is None:
             return {} if self.word == "input" else None
         if isinstance(values, Mapping):
-            return {name: _ready(value, self.cells.get(name)) for name, value in values.items()}
+            return {name: self.ready(name, value) for name, value in values.items()}
         several = list(values) if isinstance(values, (tuple, list)) else [values]
         if len(several) != len(self.cells):
             one = len(several) == 1
+            undeclared = f"name {'it' if one else 'them'} in its {_DECLARED_IN[self.word]}"
             raise TypeError(
                 f"{len(several)} {self.word}{' was' if one else 's were'} given, addInputs declared {len(self.cells)}: "
-                f"{', '.join(self.cells) or 'call it before compile'}"
+                f"{', '.join(self.cells) or undeclared}"
                 + ("; a row of numbers is an array: np.array(numbers, np.float32)" if _is_row(several) else "")
             )
-        return {name: _ready(v, cell) for v, (name, cell) in zip(several, self.cells.items(), strict=True)}
+        return {name: self.ready(name, value) for name, value in zip(self.cells, several, strict=True)}
+
+    def ready(self, name: str, value: Any) -> Any:
+        try:
+            return _ready(value, self.cells.get(name))
+        except (TypeError, ValueError) as error:
+            self.says_name(error, name)
+            raise
+
+    def says_name(self, error: Exception, name: str) -> None:
+        """Put the name of the value that cannot be taken before the words of its error."""
+        if type(error) in (TypeError, ValueError):  # others, of a program's class, have fields of their own
+            error.args = (f"the {self.word} {name!r}: {error}",)
 
 
 def _is_row(values: list[Any]) -> bool:
@@ -74,7 +94,7 @@ def _ready(value: Any, cell: TensorState | None) -> Any:
         return _converted(value, _NUMPY_TYPES[cell.dtype])
     why = why_not_plain(value)
     if why:
-        raise ValueError(f"a tensor of a batch {why}")
+        raise ValueError(f"a tensor {why}")
     if value.dtype.is_complex:
         raise TypeError(f"expected a tensor of real numbers, got {describe(value)}")
     if value.dtype is cell.dtype and value.is_cpu and value.is_contiguous():
@@ -89,7 +109,11 @@ def _converted(value: Any, kind: Any) -> np.ndarray:
     """An array of this type: the array itself where it fits."""
     why = "" if type(value) is np.ndarray else why_not_plain(value)
     if why:
-        raise ValueError(f"an array of a batch {why}")
+        raise ValueError(f"an array {why}")
+    if (
+        isinstance(value, _BYTES) and getattr(value, "format", "B") in _BYTE_BY_BYTE
+    ):  # NumPy would count each as a number
+        raise TypeError(f"expected an array of numbers, got bytes; say what they hold: {_FROM_BYTES}")
     try:
         array = np.asarray(value)
     except ValueError:
@@ -124,12 +148,22 @@ class BatchReader:
         full: int,
         axes: Mapping[int, int | None],
         tally: LossTally,
+        labels: Sequence[str],
     ) -> None:
         self.inputs, self.labels, self.weights = (Kind(word, cells) for word, cells in declared)
         self.full, self.axes, self.pair = full, axes, (self.inputs, self.labels)
         self.is_pair = None not in (self.inputs.shape, self.labels.shape)
         self.tally = tally
         """What the losses of a batch come to."""
+        self.needed = labels
+        """The labels that the losses read."""
+
+    def refuse_missing_labels(self) -> None:
+        """Where a loss is asked for, of a batch that has no labels."""
+        if self.needed:
+            raise MLCRefusal(
+                f"no data for the label {self.needed[0]!r}; a loss is of (inputs, labels)", "MLCTrainingGraph.evaluate"
+            )
 
     def __call__(self, batch: Any) -> Given:
         if type(batch) in (tuple, list) and len(batch) == 2:
@@ -140,12 +174,16 @@ class BatchReader:
             named = []
             for kind, value in zip(self.pair, batch, strict=True):
                 what = type(value)
-                if what is np.ndarray and value.shape == kind.shape:
-                    value = MLCTensorData._over(_converted(value, kind.type))
-                elif what is torch.Tensor and not value.is_nested and value.shape == kind.shape:
-                    value = MLCTensorData._over(_ready(value, kind.cell))
-                else:
-                    break
+                try:
+                    if what is np.ndarray and value.shape == kind.shape:
+                        value = MLCTensorData._over(_converted(value, kind.type))
+                    elif what is torch.Tensor and not value.is_nested and value.shape == kind.shape:
+                        value = MLCTensorData._over(_ready(value, kind.cell))
+                    else:
+                        break
+                except (TypeError, ValueError) as error:
+                    kind.says_name(error, kind.name)
+                    raise
                 named.append({kind.name: value})
             else:
                 return named[0], named[1], None, self.full or 1, self.full

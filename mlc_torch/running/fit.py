@@ -13,13 +13,14 @@ import torch
 from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import SMALLER_BATCH
 from mlc_torch.nodes.feeds import batch_axes, counted_axis
-from mlc_torch.refusals import MLCRefusal, raising, strictness
+from mlc_torch.refusals import MLCRefusal, strictness
+from mlc_torch.running.accumulating import Accumulation, with_updates
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
 from mlc_torch.running.batches import BatchReader, check_batches, once
 from mlc_torch.running.batches import Values as Values
 from mlc_torch.running.early_stopping import EarlyStopping
 from mlc_torch.running.fit_arguments import Callback as Callback
-from mlc_torch.running.fit_arguments import as_callbacks, check_numbers, check_sources, shows_usage
+from mlc_torch.running.fit_arguments import as_callbacks, check_numbers, check_sources, is_true, shows_usage
 from mlc_torch.running.fit_together import one_decision, over_all
 from mlc_torch.running.history import Epoch, History
 from mlc_torch.running.progress import Unseen, Writer, bar_over, writer_for
@@ -48,11 +49,7 @@ class FittingGraph:
     _planned_nodes: Callable[..., Any]
     _is_loss: Callable[..., bool]
     _look_at_result: Callable[..., None]
-    bindAndWriteData: Callable[..., bool]
     execute: Callable[..., bool]
-    executeForward: Callable[..., bool]
-    executeGradient: Callable[..., bool]
-    executeOptimizerUpdate: Callable[..., bool]
 
     def step(self, inputs: Values, labels: Values = None, weights: Values = None) -> float:
         """Train on one batch and give its loss, of several losses their sum; a refusal is raised.
@@ -100,8 +97,8 @@ class FittingGraph:
         """Train for some epochs over ``batches``, a list, a ``DataLoader`` or any other iterable of (inputs, labels).
 
         The loss of an epoch is joined from its batches as ``evaluate`` does it. After each epoch the loss over
-        ``validation`` is computed, where it is given, and each callback is called with the ``Epoch``; one that returns true
-        ends training. With ``patience`` training also ends when the watched loss has
+        ``validation`` is computed, where it is given, and each callback is called with the ``Epoch``; one that returns
+        ``True`` ends training. With ``patience`` training also ends when the watched loss has
         not fallen by more than ``min_delta`` for that many epochs. With ``accumulate`` the optimizer updates once for so
         many batches, by the mean of their gradients over all samples. ``progress`` shows a bar (tqdm): true, false, or
         ``None`` for one where somebody is watching. ``tensorboard`` is a folder or a ``SummaryWriter``.
@@ -128,7 +125,7 @@ class FittingGraph:
                     )
                 history.epochs.append(epoch)
                 stop, why = [callback(epoch) for callback in called], early.why_after(epoch)
-                why = f"a callback ended training after epoch {number}" if any(stop) else why
+                why = f"a callback ended training after epoch {number}" if any(map(is_true, stop)) else why
                 if number < epochs and self._device is not None:
                     why = one_decision(self._device._ranks, number, why)
                 history.stopped_because = why
@@ -187,7 +184,9 @@ class FittingGraph:
             try:
                 reader = runs.batch_reader or self._new_batch_reader()
                 inputs, labels, weights, count, size = reader(batch)
-                adds = reader.tally.adds if labels else None  # without labels an inference stops before the loss
+                if not labels and options is _INFER:
+                    reader.refuse_missing_labels()  # an inference without labels would stop before the loss
+                adds = reader.tally.adds if labels else None  # they may be bound, or constants
                 before = strictness.get()
                 try:
                     strictness.set(True)  # a refusal is raised, and needs no line in the log; as ``raising`` does it
@@ -240,7 +239,9 @@ class FittingGraph:
             c for _, cells in fed for c in cells.values() if not full or counted_axis(c, axes, full) is not None
         ]
         tally = LossTally(nodes, self._is_loss, counting, full)
-        batch_reader = self._runs.batch_reader = BatchReader(fed, full, axes, tally)
+        read = {id(cell) for node in nodes for cell in node.reads}
+        needed = [name for name, cell in self._declared.labels.items() if id(cell) in read]
+        batch_reader = self._runs.batch_reader = BatchReader(fed, full, axes, tally, needed)
         return batch_reader
 
     def _warn_of_no_optimizer(self) -> None:
@@ -252,52 +253,16 @@ class FittingGraph:
         )
 
     def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[Batch]:
-        """As ``_losses``, phase by phase, with an update after every so many batches and after the last."""
-        totals: list[Any] = []
-        samples = waiting = 0
-        for number, batch in enumerate(batches, 1):
+        """As ``_losses``, with an update after every so many batches and after the last."""
+        accumulation = Accumulation(self)
+        for number, (batch, updates) in enumerate(with_updates(batches, every), 1):
             try:
-                weighed, added, count = self._gradients_of(batch)
+                losses = accumulation.losses_of(batch, updates)
             except (MLCRefusal, TypeError, ValueError) as error:
                 _advise(error)
                 error.add_note(f"in batch {number} of {where}")
                 raise
-            session, shared = self._runs.last, self._runs.shared
-            weight = count if shared is None else shared.samples_of_all(count)  # of which the gradients are
-            parts = [None if g is None else g * weight for g in session.gradients]
-            totals = [p if t is None else t.add_(p) for t, p in zip(totals, parts, strict=True)] if totals else parts
-            samples, waiting = samples + weight, waiting + 1
-            if waiting == every:
-                self._update_by(session, totals, samples)
-                totals, samples, waiting = [], 0, 0
-            yield weighed, added, count
-        if waiting:
-            self._update_by(session, totals, samples)
-
-    def _gradients_of(self, batch: Any) -> Batch:
-        """Forward and gradient of a batch, without the update."""
-        reader = self._runs.batch_reader or self._new_batch_reader()
-        *parts, count, size = reader(batch)
-        data = {name: value for part in parts for name, value in (part or {}).items()}
-        kinds = (self._declared.inputs, self._declared.labels, self._declared.label_weights)
-        tensors = {name: MLCTensor._of(cell) for cells in kinds for name, cell in cells.items() if name in data}
-        raising(self.bindAndWriteData, data, forInputs=tensors, to=self._device, batchSize=size, synchronous=True)
-        raising(self.executeForward, batchSize=size, options=_TRAIN)
-        losses = self._tallied(reader.tally)
-        raising(self.executeGradient, batchSize=size, options=_TRAIN)
-        return (*losses, count)
-
-    def _update_by(self, session: Any, totals: Sequence[Any], samples: int) -> None:
-        if self._runs.last is not session or len(session.gradients) != len(totals):
-            raise MLCRefusal(
-                "the graph ran something else before the update of the batches that fit(accumulate:) has added up, in their own "
-                "iterator, say, or in another thread; their gradients are gone",
-                f"{type(self).__name__}.fit",
-            )
-        for gradient, total in zip(session.gradients, totals, strict=True):
-            if gradient is not None:
-                gradient.copy_(total / samples)
-        raising(self.executeOptimizerUpdate, options=_TRAIN)
+            yield losses
 
 
 def _advise(error: Exception) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
+import numpy as np
+
 from mlc_torch.running.batches import check_batches
 from mlc_torch.running.history import Epoch
 from mlc_torch.spelling.arguments import describe
@@ -17,7 +19,7 @@ from mlc_torch.spelling.own import misfit
 
 F = TypeVar("F", bound=Callable[..., Any])
 Callback = Callable[[Epoch], object]
-"""Called after each epoch. Training ends where it returns true."""
+"""Called after each epoch. Training ends where it returns ``True``."""
 
 
 def check_numbers(epochs: Any, patience: Any, accumulate: Any, min_delta: Any) -> None:
@@ -61,6 +63,11 @@ def as_callbacks(given: Any) -> list[Callback]:
         if (said := misfit("a callback of fit", callback, epoch=None)) is not None:
             raise TypeError(said)
     return called
+
+
+def is_true(answer: object) -> bool:
+    """Whether a callback asks for the end: what it gives by the way, such as what ``write`` gives, says nothing."""
+    return isinstance(answer, (bool, np.bool_)) and bool(answer)
 
 
 def shows_usage(example: str) -> Callable[[F], F]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -58,8 +59,8 @@ class History:
 
     @property
     def best(self) -> Epoch | None:
-        """The epoch with the smallest validation loss, or training loss without validation."""
-        return min(self.epochs, key=lambda epoch: epoch.watched, default=None)
+        """The epoch with the smallest validation loss, or training loss without validation; NaN is larger than any."""
+        return min(self.epochs, key=lambda epoch: (math.isnan(epoch.watched), epoch.watched), default=None)
 
     def __len__(self) -> int:
         return len(self.epochs)

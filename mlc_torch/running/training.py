@@ -145,7 +145,9 @@ class MLCTrainingGraph(FittingGraph, TrainableGraph):
         runs.active = session
         if self._linked:
             self._check_links(variant, batch)
-        feeds = take(self._feeds[variant], NO_DATA, None if batch == full else batch)
+        if self._steering.moved:
+            refuse_moved(self._steering.moved, request.data)
+        feeds = take(self._feeds[variant], request.data, None if batch == full else batch)  # only fit gives any
         for number, feed in enumerate(self._feeds[variant]):
             if feed.cell.host is not None:
                 # The gradient phase reads it again, and by then the caller may have put other numbers there.

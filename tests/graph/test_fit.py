@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 import sys
+import threading
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 
@@ -29,11 +31,14 @@ from tests.graph.programs import cpu, data, dense, loss, placeholder, sgd, value
 BATCH, RATE = 8, 0.1
 
 
-def program(reduction: MLCReductionType = MLCReductionType.mean, rate: float = RATE) -> MLCTrainingGraph:
+def program(
+    reduction: MLCReductionType = MLCReductionType.mean, rate: float = RATE, optimizes: bool = True
+) -> MLCTrainingGraph:
     """A dense layer from six inputs to two outputs."""
     graph, x, t = MLCGraph(), placeholder(BATCH, 6), placeholder(BATCH, 2)
     graph.node(dense(6, 2), source=x)
-    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(reduction=reduction), optimizer=sgd(rate))
+    optimizer = sgd(rate) if optimizes else None
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(reduction=reduction), optimizer=optimizer)
     assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
     return training
 
@@ -264,7 +269,7 @@ def test_a_graph_that_is_not_ready_says_what_to_do():
         ):
             call()
     assert training.compile(options=[], device=cpu())
-    with pytest.raises(TypeError, match="1 input was given, addInputs declared 0: call it before compile"):
+    with pytest.raises(TypeError, match="1 input was given, addInputs declared 0: name it in its inputs"):
         training.step(X, T)
 
 
@@ -312,21 +317,122 @@ def test_accumulated_gradients_are_those_of_one_large_batch(count):
     same(training, reference)
 
 
-@pytest.mark.parametrize("member", ["evaluate", "forward"])
-def test_what_runs_between_accumulated_batches_takes_their_gradients(member):
-    """A generator that looks at the graph behind its last batch, when the last group waits for its update."""
+def test_what_runs_between_accumulated_batches_takes_nothing_away():
+    """A generator that looks at the graph between its batches and behind them."""
     training = program()
-    x, t = batches(1)[0]
+    reference, parts = Reference.of(training), batches(3)
 
     def given():
-        yield from batches(3)
-        training.evaluate([(x, t)]) if member == "evaluate" else training.executeForward(batchSize=BATCH)
+        for part in parts:
+            yield part
+            training.evaluate([parts[0]])
 
-    with pytest.raises(MLCRefusal, match="their gradients are gone"):
-        training.fit(given, progress=False, accumulate=2)
-    reference = Reference.of(training)
-    assert training.step(x, t) == pytest.approx(reference.step(x, t), rel=1e-4)
+    training.fit(given, progress=False, accumulate=2)
+    reference.step(*(np.concatenate(two) for two in zip(*parts[:2], strict=True)))
+    reference.step(*parts[2])
     same(training, reference)
+
+
+def test_a_generator_sees_the_update_behind_its_batches():
+    """Two batches to an update: the first of the next two is made of the weights behind it."""
+    training = program()
+    seen: list[float] = []
+
+    def given():
+        for part in batches(4):
+            seen.append(float(training.evaluate([batches(1)[0]])))
+            yield part
+
+    training.fit(given, progress=False, accumulate=2)
+    assert seen[0] == seen[1] > seen[2] == seen[3]
+
+
+def test_a_graph_that_is_compiled_between_accumulated_batches_refuses():
+    training = program()
+
+    def given():
+        yield from batches(2)
+        training.compile(options=[], device=cpu())
+        yield from batches(1)
+
+    with pytest.raises(MLCRefusal, match="compiled between batches whose gradients are added up"):
+        training.fit(given, progress=False, accumulate=3)
+    assert training.step(*batches(1)[0]) > 0
+
+
+def test_accumulated_batches_stay_bound_to_nothing():
+    training = program()
+    x, t = batches(1)[0]
+    training.fit(batches(3), progress=False, accumulate=2)
+    for missing, call in (("label 't'", lambda: training.step(x)), ("input 'x'", lambda: training.step({}, t))):
+        with pytest.raises(MLCRefusal, match=f"no data for the {missing}"):
+            call()
+
+
+def test_accumulated_batches_of_two_threads_are_each_their_own():
+    """At rate 0 all of a thread's losses are the same."""
+    training = program(rate=0.0)
+    (x, t), found = batches(1)[0], {}
+
+    def run(name: str, batch: tuple[np.ndarray, np.ndarray]) -> None:
+        found[name] = set(training.fit([batch] * 150, accumulate=4, progress=False).step_losses)
+
+    threads = [threading.Thread(target=run, args=given) for given in (("a", (x, t)), ("b", (x * 2, t * 0)))]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert found == {"a": {training.evaluate([(x, t)])}, "b": {training.evaluate([(x * 2, t * 0)])}}
+
+
+def test_without_an_optimizer_accumulated_batches_change_nothing_either():
+    training = program(optimizes=False)
+    with pytest.warns(MLCTrainingWarning, match="no optimizer"):
+        losses = training.fit(batches(3), accumulate=2, progress=False).step_losses
+    assert losses == pytest.approx([training.evaluate([batch]) for batch in batches(3)])
+
+
+@pytest.mark.parametrize("labels", [(), (None,), ({},)])
+def test_a_loss_without_labels_is_refused(labels):
+    training = program()
+    x, t = batches(1)[0]
+    for run in (training.evaluate, lambda given: training.fit([(x, t)], validation=given, progress=False)):
+        with pytest.raises(MLCRefusal, match="evaluate: no data for the label 't'"):
+            run([(x, *labels)])
+    assert training.step(x, t) > 0
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_bytes_are_no_numbers(kind):
+    training = program()
+    x, t = batches(1)[0]
+    with pytest.raises(TypeError, match="the input 'x': expected an array of numbers, got .*b"):
+        training.step(kind(x.tobytes()), t)
+
+
+def test_an_error_of_a_batch_names_what_it_was_given_for():
+    training = program()
+    x, t = batches(1)[0]
+    with pytest.raises(TypeError, match="the label 't': expected an array of numbers, got .* complex128"):
+        training.step(x, t.astype(complex))
+    with pytest.raises(ValueError, match="the input 'x': a tensor is a torch tensor on the device meta"):
+        training.step(torch.empty(x.shape, device="meta"), t)
+
+
+def test_a_nan_epoch_is_never_the_best():
+    history = History([Epoch(n, loss, None, 1, 1, 0.0) for n, loss in enumerate((math.nan, 2.0, 1.0, math.nan), 1)])
+    assert history.best is history[2]
+
+
+@pytest.mark.parametrize("answer", [7, "written", [1], None, False, np.bool_(False)])
+def test_what_a_callback_gives_by_the_way_ends_nothing(answer):
+    assert len(program().fit(batches(), epochs=3, callbacks=lambda epoch: answer, progress=False)) == 3
+    assert len(program().fit(batches(), epochs=3, callbacks=lambda epoch: np.bool_(True), progress=False)) == 1
 
 
 def test_callbacks_may_end_training():
