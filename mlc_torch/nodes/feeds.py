@@ -14,7 +14,7 @@ from mlc_torch.layers import MLCLossLayer
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.layers.loss_formulas import class_axis
 from mlc_torch.nodes.node import Node
-from mlc_torch.refusals import refuse
+from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.addresses import LITTLE
 from mlc_torch.tensor.data import USUAL, seen_as_bytes
@@ -52,7 +52,7 @@ class Feed:
     reader: MLCLayer | None = None
     """The layer that sets the limit."""
     classes: int | None = None
-    """Of labels that are one-hot: how many numbers each sample has."""
+    """Of labels that are one-hot: how many numbers stand for each class number."""
     declared: tuple[frozenset[str], ...] = ()
     """The names that each of the call's dictionaries may hold."""
     standing: Standing | None = None
@@ -135,7 +135,36 @@ def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
         sources = [c.descriptor for c in node.reads]
         for position, cell in enumerate(node.reads):
             axes.setdefault(id(cell), node.layer._batch_axis(position, sources))
+    if any(axes.values()):
+        _carry_back(nodes, axes)
     return axes
+
+
+def _carry_back(nodes: Sequence[Node], axes: dict[int, int | None]) -> None:
+    """To what a layer reads from what is said of its results: one that leaves samples where they are says the first dimension,
+    and an LSTM behind it may take time first."""
+    for node in reversed(nodes):
+        wanted = [axes.get(id(c)) for c in node.results]
+        if not any(wanted):
+            continue
+        for position, cell in enumerate(node.reads):
+            if axes[id(cell)] == 0:
+                axes[id(cell)] = _axis_before(node, position, wanted)
+
+
+def _axis_before(node: Node, position: int, wanted: Sequence[int | None]) -> int:
+    """Where samples lie in a source so that they lie where they are ``wanted`` in the results; the first dimension if nowhere."""
+    sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
+    for axis in range(len(sources[position]._shape)):
+        known: list[int | None] = [None] * len(sources)
+        known[position] = axis
+        try:
+            found = node.layer._samples(known, sources, results).results
+        except MLCRefusal:
+            continue  # it looks along that dimension
+        if any(there is not None and there == want for there, want in zip(found, wanted, strict=True)):
+            return axis
+    return 0
 
 
 def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from mlc_torch import (
+    MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
     MLCGraph,
     MLCGraphCompilationOptions,
     MLCInferenceGraph,
@@ -305,3 +308,64 @@ def test_samples_that_were_never_bound_are_counted_where_they_lie(torch_device, 
     assert training.bindAndWriteData(bound, forInputs=tensors, to=device, synchronous=True)
     assert training.executeForward(batchSize=0), last_refusal()
     np.testing.assert_allclose(y.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def _sum(graph: MLCGraph, x: MLCTensor, z: MLCTensor) -> MLCTensor:
+    return graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[x, z])
+
+
+IN_FRONT = {
+    "tanh": lambda g, x, z: g.node(MLCActivationLayer.tanh, source=x),
+    "two layers": lambda g, x, z: g.node(MLCActivationLayer.relu, source=g.node(MLCActivationLayer.tanh, source=x)),
+    "sum": _sum,
+    "softmax": lambda g, x, z: g.node(MLCSoftmaxLayer(operation=MLCSoftmaxOperation.softmax, dimension=2), source=x),
+    "sum of tanh": lambda g, x, z: _sum(g, g.node(MLCActivationLayer.tanh, source=x), z),
+    "turned": lambda g, x, z: g.node(MLCTransposeLayer(dimensions=[1, 0, 2]), source=x),
+}
+BY_HAND = {
+    "tanh": lambda x, z: x.tanh(),
+    "two layers": lambda x, z: x.tanh().relu(),
+    "sum": lambda x, z: x + z,
+    "softmax": lambda x, z: x.softmax(2),
+    "sum of tanh": lambda x, z: x.tanh() + z,
+    "turned": lambda x, z: x.transpose(0, 1),
+}
+
+
+@pytest.mark.parametrize("front", IN_FRONT)
+@pytest.mark.parametrize(("time", "batch"), [(5, 3), (2, 4), (3, 3)])
+def test_layers_in_front_of_an_lstm_that_takes_time_first_leave_samples_where_they_are(front, time, batch):
+    """Steps were taken for samples: of five steps of three samples, three ran, and the caller was told all is well."""
+    layer, reference = lstm(batch_first=False)
+    shape = (batch, time, 2) if front == "turned" else (time, batch, 2)
+    graph, x, z = MLCGraph(), placeholder(*shape), placeholder(*shape)
+    result = graph.node(layer, source=IN_FRONT[front](graph, x, z))
+    numbers = {"x": values(*shape, seed=1), "z": values(*shape, seed=2)}
+    inputs = {"x": x, "z": z} if "sum" in front else {"x": x}
+    given = {name: data(numbers[name]) for name in inputs}
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs(inputs) and inference.addOutputs({"y": result})
+    assert inference.compile(options=[], device=cpu())
+    source = BY_HAND[front](*map(torch.from_numpy, numbers.values()))
+    for count in (batch, 0, 1, batch - 1):
+        ran = count or batch
+        out, want = np.full((time, batch, 2), 7, np.float32), np.full((time, batch, 2), 7, np.float32)
+        want[:, :ran] = reference(source[:, :ran])[0].detach().numpy()
+        assert inference.execute(inputsData=given, outputsData={"y": data(out)}, batchSize=count), last_refusal()
+        np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-6)
+    assert not inference.execute(inputsData=given, batchSize=batch + 1)
+    t = placeholder(time, batch, 2)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(reduction=SUM), optimizer=None)
+    assert training.addInputs(inputs, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    wanted = values(time, batch, 2, seed=3)
+    for count in (batch, batch - 1):
+        found: list[float] = []
+        assert training.execute(
+            inputsData=given,
+            lossLabelsData={"t": data(wanted)},
+            lossLabelWeightsData=None,
+            batchSize=count,
+            completionHandler=lambda result, error, seconds, found=found: found.append(float(result)),
+        ), last_refusal()
+        want_loss = ((reference(source[:, :count])[0].detach().numpy() - wanted[:, :count]) ** 2).sum()
+        assert found == [pytest.approx(want_loss, rel=1e-4)]
