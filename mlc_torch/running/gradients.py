@@ -21,6 +21,9 @@ from mlc_torch.nodes.node import Node, producers
 from mlc_torch.refusals import refuse
 from mlc_torch.running.declaring import DeclaringGraph
 from mlc_torch.running.executable import ExecutableGraph
+from mlc_torch.running.fit_arguments import shows_usage
+from mlc_torch.running.gradient_hooks import GradientHook, checked_hook
+from mlc_torch.running.linked_gradients import linked_gradients
 from mlc_torch.running.results import into_full
 from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState
@@ -234,7 +237,7 @@ class GradientGraph(ExecutableGraph):
                     refuse(f"the user gradient of {cell.label!r} holds no data; bind some with bindAndWriteData")
                 parts.append(value)
             if all(cell is not c for c in self._steering.stopped):
-                parts += self._linked_gradients(cell, number, bool(session.plan.losses))
+                parts += linked_gradients(self, cell, number, bool(session.plan.losses))
             with queueing(device):
                 parts = parts or [torch.zeros(cell.shape, dtype=cell.dtype, device=device)]
                 total = reduce(torch.add, (_cut(cell, part.to(device), axis, batch) for part in parts))
@@ -242,23 +245,6 @@ class GradientGraph(ExecutableGraph):
                     total = total.clone()  # it is the program's, who may write into it before the update reads it
             gradients.append(total)
         return gradients
-
-    def _linked_gradients(self, cell: TensorState, number: int, has_loss: bool) -> list[torch.Tensor]:
-        """The gradients of one of our results in the graphs that read it; they went back after ``number``.
-
-        Each that went forward since, to be differentiated, has its part. Who ``has_loss`` waits for no reader that has none.
-        """
-        linked = [g for g in self._linked if not has_loss or g._runs.may_differentiate()]
-        readers = [g._runs for g in linked if any(cell is c for n in g._planned_nodes() for c in n.reads)]
-        went = [runs for runs in readers if runs.begun > number]
-        there = [runs.last for runs in went if runs.last is not None and runs.last.phase.has_gradients]
-        if readers and (not there or len(there) < len(went)):
-            refuse(
-                f"no gradient of {cell.label!r} for this forward pass; run the phases one by one, and executeGradient of "
-                "the linked graph that reads it first"
-            )
-        slots = [(last, last.plan.slots.get(id(cell))) for last in there]
-        return [g for last, slot in slots if slot is not None and (g := last.gradient_of(slot)) is not None]
 
     @declare("stopGradient(for tensors: [MLCTensor]) -> Bool", "stopGradientForTensors:")
     @locked
@@ -270,20 +256,20 @@ class GradientGraph(ExecutableGraph):
     def _stopped_cells(self) -> set[int]:
         return {id(c) for c in self._steering.to_stop}
 
+    @shows_usage("graph.register_gradient_hook(h, hook), with a tensor h that a node computes")
     @locked
     def register_gradient_hook(self, tensor: MLCTensor, hook: Callable[[torch.Tensor], torch.Tensor | None]) -> Any:
         """Call ``hook`` with the tensor's gradient in each gradient phase; what it returns, if anything, replaces it.
 
         Gives an object whose ``remove()`` takes the hook away. Ours.
         """
-        if not isinstance(tensor, MLCTensor) or not callable(hook):
-            raise TypeError("register_gradient_hook expects an MLCTensor and a callable")
+        called = checked_hook(tensor, hook)
         if id(tensor._cell) not in producers(self._all_nodes()):
             raise ValueError(f"{tensor!r} is not the result of a node of this graph")
-        entry = (tensor._cell, hook)
+        entry = (tensor._cell, called)
         self._steering.hooks.append(entry)
         self._changed()
-        return _Removable(self, entry)
+        return GradientHook(tensor.label, partial(self._remove_hook, entry))
 
     @locked
     def _remove_hook(self, entry: Any) -> None:
@@ -302,14 +288,6 @@ def _cut(cell: TensorState, gradient: torch.Tensor, axis: Axis, batch: int) -> t
 def _kept(tensor: MLCTensor) -> MLCTensor:
     """Stands for a weak reference where the tensor is to stay."""
     return tensor
-
-
-class _Removable:
-    def __init__(self, graph: GradientGraph, entry: Any) -> None:
-        self._graph, self._entry = graph, entry
-
-    def remove(self) -> None:
-        self._graph._remove_hook(self._entry)
 
 
 def _lasting(gradient: torch.Tensor) -> torch.Tensor:

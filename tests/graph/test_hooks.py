@@ -65,10 +65,37 @@ def test_a_gradient_hook_needs_a_result_and_a_callable():
     program = regression()
     with pytest.raises(ValueError, match="not the result of a node"):
         program.training.register_gradient_hook(program.inputs["x"], lambda g: g)
-    with pytest.raises(TypeError, match="callable"):
-        program.training.register_gradient_hook(program.result, None)
-    with pytest.raises(TypeError, match="MLCTensor"):
+    says = "MLCTrainingGraph.register_gradient_hook: "
+    with pytest.raises(TypeError, match=f"{says}argument 'hook' expects a function of the gradient, got 3 .int"):
+        program.training.register_gradient_hook(program.result, 3)
+    with pytest.raises(TypeError, match=f"{says}argument 'tensor' expects an MLCTensor, got 'y' .str"):
         program.training.register_gradient_hook("y", lambda g: g)
+    with pytest.raises(TypeError, match=f"{says}missing a required argument: 'hook'; call it as graph.register_grad"):
+        program.training.register_gradient_hook(program.result)
+
+
+@pytest.mark.parametrize(("given", "came"), [("no", "'no' .str"), (np.zeros((4, 3)), r"an array of shape \[4, 3\]")])
+def test_a_gradient_hook_gives_a_tensor_or_nothing(given, came):
+    program = regression()
+    assert program.compile()
+    program.result.label = "prediction"
+    handle = program.training.register_gradient_hook(program.result, lambda gradient: given)
+    before = array(program.layers[0].weights)
+    must = "the hook of 'prediction' must return a torch.Tensor or None, it gave"
+    with pytest.raises(TypeError, match=f"MLCTrainingGraph.register_gradient_hook: {must} {came}"):
+        program.execute()
+    np.testing.assert_array_equal(array(program.layers[0].weights), before)
+    handle.remove()
+    assert program.execute()
+
+
+def test_the_handle_of_a_gradient_hook_tells_whose_it_is():
+    program = regression()
+    program.result.label = "prediction"
+    handle = program.training.register_gradient_hook(program.result, print)
+    assert repr(handle) == "<gradient hook of the tensor 'prediction'>"
+    handle.remove()
+    assert repr(handle) == "<gradient hook of the tensor 'prediction', removed>"
 
 
 def test_hooks_on_a_layer_s_module_fire(torch_device):

@@ -372,6 +372,36 @@ def test_heads_in_turn():
         assert net.low.executeOptimizerUpdate() and net.heads[turn].executeOptimizerUpdate()
 
 
+def test_heads_of_different_results_in_turn():
+    """The result that nobody went back through has a gradient of zero; while no head has gone back, all are waited for."""
+    graph, x, given, label = MLCGraph(), placeholder(4, 6), values(4, 6), values(4, 3, seed=7)
+    below, above = [dense(6, 5, seed=n) for n in (0, 1)], [dense(5, 3, seed=n) for n in (3, 4)]
+    hidden = [graph.node(layer, source=x) for layer in below]
+    low = MLCTrainingGraph(graphObjects=[graph], lossLayer=None, optimizer=sgd())
+    assert low.addInputs({"x": x}, lossLabels=None) and low.compile(options=LINK, device=cpu())
+    assert low.bindAndWriteData({"x": data(given)}, forInputs={"x": x}, to=cpu(), synchronous=True)
+    heads = []
+    for layer, h in zip(above, hidden, strict=True):
+        upper, t = MLCGraph(), placeholder(4, 3)
+        upper.node(layer, source=h)
+        head = MLCTrainingGraph(graphObjects=[upper], lossLayer=loss(), optimizer=sgd())
+        assert head.addInputs({}, lossLabels={"t": t}) and head.compile(options=LINK, device=cpu())
+        assert head.bindAndWriteData({"t": data(label)}, forInputs={"t": t}, to=cpu(), synchronous=True)
+        heads.append(head)
+    assert low.link(with_=heads)
+    for turn in (0, 1, 1):
+        assert low.executeForward(batchSize=0) and heads[turn].executeForward(batchSize=0)
+        assert not low.executeGradient(batchSize=0) and "no gradient of" in str(last_refusal())
+        assert heads[turn].executeGradient(batchSize=0) and low.executeGradient(batchSize=0), last_refusal()
+        w, v = (array(layers[turn].weights).reshape(shape) for layers, shape in ((below, (5, 6)), (above, (3, 5))))
+        b, c = (array(layers[turn].biases).ravel() for layers in (below, above))
+        want = (2 / label.size * ((given @ w.T + b) @ v.T + c - label) @ v).T @ given
+        for number, layer in enumerate(below):
+            got = np.frombuffer(low.gradientData(forParameter=layer.weights, layer=layer), np.float32).reshape(5, 6)
+            np.testing.assert_allclose(got, want if number == turn else 0 * want, rtol=1e-4, atol=1e-6)
+        assert low.executeOptimizerUpdate() and heads[turn].executeOptimizerUpdate()
+
+
 def test_a_reader_that_does_not_differentiate_is_not_waited_for():
     net = Heads()
     first, second = net.heads
