@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 from mlc_torch.printable import printable
@@ -72,9 +73,14 @@ class MLCTrainingWarning(UserWarning):
 def warn_the_program(text: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the program that called into the library."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame.f_back is not None and (frame.f_code.co_filename.startswith(_OURS) or _is_generated(frame)):
         level, frame = level + 1, frame.f_back
     warnings.warn(printable(text), category, stacklevel=level)  # a label in it must not forge lines
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether no file has the code that runs there, and one has the rest of its module: what ``@dataclass`` writes is such."""
+    return frame.f_code.co_filename == "<string>" and "__file__" in frame.f_globals
 
 
 _OURS = (f"{Path(__file__).parent}{os.sep}", "<mlc_torch")

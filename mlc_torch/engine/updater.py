@@ -76,6 +76,8 @@ class Updater:
         self._known: list[float] | None = None
         self._begun: tuple[int, list[Any], Any] | None = None
         """The update that is being made: its step, its parameters, and by what the rule tells whether it was made."""
+        self.when_idle: Callable[[], object] | None = None
+        """Told of an update for which none of the parameters has a gradient."""
         self.numbers: Numbers = {}
         if device.type == "cuda":
             self.keeps_numbers_in(torch.zeros(len(self._names), dtype=torch.float32, device=device))
@@ -208,6 +210,8 @@ class Updater:
             params = [p for p, without in zip(self.params, missing, strict=True) if not without]
             states = [[t for t, without in zip(s, missing, strict=True) if not without] for s in self.states]
             self._chosen = missing, params, states
+            if self.indices and not params and self.when_idle is not None:
+                self.when_idle()
         _, params, states = self._chosen
         return params, given, states, self.numbers
 

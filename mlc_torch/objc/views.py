@@ -24,6 +24,7 @@ from mlc_torch.objc.mistakes import explain_constant
 from mlc_torch.objc.selectors import Member, Selector
 from mlc_torch.refusals import MLCRefusal
 from mlc_torch.spelling import MLCObject
+from mlc_torch.spelling.arguments import runs_nothing
 from mlc_torch.spelling.closest import hint
 from mlc_torch.spelling.signature import selector_name
 
@@ -127,7 +128,7 @@ class objc_object:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not self._of_script:
-            raise AttributeError(f"PyObjC sets properties by calling: set{name[:1].upper()}{name[1:]}_(...)")
+            _not_assigned(self, name)
         vars(self._target).setdefault("_attributes", {})[name] = value
 
     def __delattr__(self, name: str) -> None:
@@ -274,7 +275,7 @@ def unwrap(value: Any, _depth: int = 0) -> Any:
         return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
     if isinstance(value, dict):
         return {key: unwrap(item, _depth + 1) for key, item in value.items()}
-    if callable(value) and not isinstance(value, (type, MLCObject, nn.Module)):
+    if callable(value) and not isinstance(value, (type, MLCObject, nn.Module)) and not runs_nothing(value):
         return _called_with_views(value)
     return value
 
@@ -371,6 +372,20 @@ def _called(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     call.__name__ = call.__qualname__ = name
     call.__doc__ = function.__doc__
     return call
+
+
+def _not_assigned(view: Any, name: str) -> NoReturn:
+    cls, setter = type(view)._class, f"set{name[:1].upper()}{name[1:]}_"
+    if setter in object_members(cls):
+        raise AttributeError(f"PyObjC sets properties by calling: {setter}(...)")
+    known = [n for n in cls.__properties__ if n in object_members(cls)]
+    if name in known:
+        raise AttributeError(f"{cls.__name__}.{name} is read-only")
+    if _is_ours(view._target, name):
+        raise AttributeError(
+            f"{cls.__name__}.{name} is no property of PyObjC's; it is one of mlc_torch.objc.unwrap(object)"
+        )
+    raise AttributeError(f"{cls.__name__} has no property {name!r} in the PyObjC view{hint(name, known)}")
 
 
 def _no_initializer(cls: Any, name: str) -> NoReturn:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.engine.mode import Phase
 from mlc_torch.engine.session import Session
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.going_back import undone_if_broken_off
@@ -270,7 +271,7 @@ class ExecutableGraph(DeclaringGraph, inherits_initializers=False):
                     f"tensor {cell.label!r} now lives on {where}, the graph was compiled for {target}; compile it again"
                 )
 
-    def _look_at_result(self, value: torch.Tensor) -> None:
+    def _look_at_result(self, value: torch.Tensor, phase: Phase | None = None) -> None:
         """A result has come to the host."""
 
     def _broke_off(self) -> None:

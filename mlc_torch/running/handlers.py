@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 from collections import deque
@@ -142,9 +141,4 @@ def check_handler(handler: Handler) -> None:
 
 
 def _misfit(handler: Handler) -> str | None:
-    """What is wrong with a handler: its parameters, or that a call of it would not run it."""
-    function = inspect.unwrap(handler)
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        kind = "async" if inspect.iscoroutinefunction(function) else "a generator"
-        return f"a completion handler is an ordinary function; this one is {kind}, and a call of it runs nothing"
     return misfit("a completion handler", handler, result=None, error=None, executionTime=0.0)

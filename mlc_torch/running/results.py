@@ -20,6 +20,7 @@ from mlc_torch.spelling.closest import hint
 from mlc_torch.tensor import TensorState
 from mlc_torch.tensor.addresses import LITTLE
 from mlc_torch.tensor.data import USUAL
+from mlc_torch.tensor.elements import FITTING
 
 
 def publish(session: Session, device: MLCDevice) -> TensorState:
@@ -79,6 +80,8 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
             if data._shape is None and not memory.readonly:
                 targets.append((cell, memory))  # nearly always
                 continue
+        if (data._element, cell.dtype) not in FITTING or (data._shape is not None and data._shape != cell.shape):
+            data._must_fit(cell.dtype, cell.shape, f"the buffer for output {name!r}", filled=True)
         is_less = data._length < cell.nbytes
         counted = _counted_axis(cell, graph) if is_less or batch != full else None
         axis = None if batch == full else counted
@@ -96,8 +99,6 @@ def output_targets(given: Data, graph: Making, full: int, batch: int) -> Targets
             room = data._view(cell.dtype, shape, name)
             targets.append((cell, room.narrow(axis, 0, batch) if inner else room))  # type: ignore[arg-type]
             continue
-        if data._element != USUAL.get(cell.dtype) or data._shape is not None:
-            data._must_fit(cell.dtype, shape, f"data for {name!r}")
         targets.append((cell, memory if len(memory) == size else memory[:size]))
     return targets
 

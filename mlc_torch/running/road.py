@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import get_ident
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from mlc_torch.device import MLCDevice
+from mlc_torch.engine.mode import Phase
 from mlc_torch.engine.plain import WHERE
 from mlc_torch.engine.session import Session
 from mlc_torch.graph.locks import Locks
@@ -76,8 +78,8 @@ class Traveller(Protocol):
     def _together(self, work: Work) -> Work:
         """``work`` as it is done where several processes share each batch."""
 
-    def _look_at_result(self, value: torch.Tensor) -> None:
-        """A result has come to the host."""
+    def _look_at_result(self, value: torch.Tensor, phase: Phase | None = None) -> None:
+        """A result has come to the host: of the pass that ended in ``phase``, or of the last one."""
 
 
 Done = tuple[TensorState | None, Clock | None] | Queued | None
@@ -166,7 +168,9 @@ def _drive(graph: Traveller, request: Request, work: Work, options: int, handler
     if device._kind != "cpu":
         if handler is None and not targets and not options & SYNCHRONOUS:
             return None  # the device has its work, and nobody waits for it
-        return Queued(device.torch_device, result, targets, handler, clock, graph._look_at_result)
+        last = graph._runs.last
+        look = partial(graph._look_at_result, phase=None if last is None else last.phase)
+        return Queued(device.torch_device, result, targets, handler, clock, look)
     for cell, target in targets:
         fill(target, cell.value)
     if handler is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from mlc_torch.graph.locks import locked
 from mlc_torch.layers import MLCLayer, MLCLossLayer
 from mlc_torch.nodes.feeds import LINKED
 from mlc_torch.nodes.loss_node import no_labels, own_loss_node
-from mlc_torch.nodes.node import Node, own_states, producers, reached, unique_layers
+from mlc_torch.nodes.node import Node, own_states, producers, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.optimizers.base import check_rule
 from mlc_torch.refusals import MLCRefusal, refuse
@@ -27,6 +28,7 @@ from mlc_torch.running.signatures import TENSORS
 from mlc_torch.running.state import GradientState, Variant
 from mlc_torch.running.training_warnings import (
     NO_PROBABILITIES,
+    may_learn,
     probabilities_of,
     warn_computed,
     warn_half_trained,
@@ -261,7 +263,9 @@ class TrainableGraph(GradientGraph):
         trained = enumerate(session.plan.trained)
         self._steering.given = [(place, use) for place, t in trained for use in t.uses if id(use) in own]
         self._steering.moved = moved_feeds(session.plan, self._declared.fed()) if self._optimizer is not None else []
-        learns = self._optimizer is None or self._learns(session, nodes)
+        if session.updater is not None:
+            session.updater.when_idle = partial(warn_untrained, self._runs.warned, [], learns=False)
+        learns = self._optimizer is None or may_learn(session.plan, nodes, self._steering.stopped)
         warn_untrained(self._runs.warned, nodes, learns)
         warn_unmade(self._runs.warned, nodes, self._declared.outputs, session.plan)
         warn_unread(self._runs.warned, nodes, self._declared.fed())
@@ -271,26 +275,15 @@ class TrainableGraph(GradientGraph):
         warn_of_spare_state(self._runs.warned, self._optimizer, [t.cell for t in session.plan.trained])
         session.prepare(Mode.train if session.differentiates else Mode.train_without_gradient)
 
-    def _learns(self, session: Session, nodes: list[Node]) -> bool:
-        """Whether a gradient comes to anything that may be updated."""
-        plan = session.plan
-        if not plan.differentiates:
-            return True  # a gradient from outside may be promised later: execute looks again
-        ends = [plan.cells[slot] for slot in (*plan.losses, *plan.injected)]
-        seen, tensors = reached(nodes, ends, self._steering.stopped)
-        layers = unique_layers(n for n in nodes if id(n) in seen and n.updates)
-        tensors |= {id(use.cell) for layer in layers for use in layer._parameter_uses}
-        return any(t.updated and id(t.cell) in tensors for t in plan.trained)
-
     def _look_at_values(self, session: Session) -> None:
         """Once for each compile: what the values of a first run say."""
         self._runs.looked = True
         warn_of_values(self._runs.warned, self._planned_nodes(), session.value_of)
 
-    def _look_at_result(self, value: torch.Tensor) -> None:
+    def _look_at_result(self, value: torch.Tensor, phase: Phase | None = None) -> None:
         last = self._runs.last
         if last is not None and last.plan.losses and NO_PROBABILITIES not in self._runs.warned:  # which says why
-            warn_of_loss(self._runs.warned, value)
+            warn_of_loss(self._runs.warned, value, inferred=(phase or last.phase) is Phase.idle)
 
     # Reading back
 

@@ -11,7 +11,7 @@ import torch
 from mlc_torch.engine.plan import Plan, Trained
 from mlc_torch.enums import MLCLossType, MLCSoftmaxOperation
 from mlc_torch.layers import MLCLossLayer, MLCSoftmaxLayer
-from mlc_torch.nodes.node import Node, own_states, producers
+from mlc_torch.nodes.node import Node, own_states, producers, reached, unique_layers
 from mlc_torch.optimizers import MLCOptimizer
 from mlc_torch.refusals import MLCTrainingWarning, warn_the_program
 from mlc_torch.running.state import GradientState
@@ -69,6 +69,18 @@ def warn_untrained(warned: set[str], nodes: Sequence[Node], learns: bool) -> Non
             "no parameter can be updated: no layer has parameters that a loss depends on, the gradient is stopped before "
             "them, isUpdatable is False or disableUpdate was given everywhere",
         )
+
+
+def may_learn(plan: Plan, nodes: Sequence[Node], stopped: Sequence[TensorState]) -> bool:
+    """Whether a gradient comes to anything that may be updated, as far as the graph tells: what modules do with it, the first
+    update shows."""
+    if not plan.differentiates:
+        return True  # a gradient from outside may be promised later: execute looks again
+    ends = [plan.cells[slot] for slot in (*plan.losses, *plan.injected)]
+    seen, tensors = reached(nodes, ends, stopped)
+    layers = unique_layers(n for n in nodes if id(n) in seen and n.updates)
+    tensors |= {id(use.cell) for layer in layers for use in layer._parameter_uses}
+    return any(t.updated and id(t.cell) in tensors for t in plan.trained)
 
 
 def warn_unmade(warned: set[str], nodes: Sequence[Node], outputs: Mapping[str, TensorState], plan: Plan) -> None:
@@ -165,21 +177,24 @@ def warn_of_spare_state(warned: set[str], optimizer: MLCOptimizer | None, cells:
             )
 
 
-_NAN_LOSS = "loss is NaN"
+_NAN_LOSS, _NAN_INFERRED = "loss is NaN", "loss of an inference is NaN"
 
 
-def warn_of_loss(warned: set[str], loss: torch.Tensor) -> None:
+def warn_of_loss(warned: set[str], loss: torch.Tensor, inferred: bool = False) -> None:
     """A loss that is NaN. One look at a value that is on the host already: elsewhere it would have to be waited for."""
-    if _NAN_LOSS in warned:
+    if _NAN_LOSS in warned or (inferred and _NAN_INFERRED in warned):
         return
     value = loss.item() if loss.numel() == 1 else loss.sum().item()
     if value != value and bool(loss.isnan().any()):  # the sum of inf and -inf is NaN too
-        warn_once(
-            warned,
-            _NAN_LOSS,
-            "the loss is NaN, and so is every parameter that was or will be updated by its gradient; look for NaN or infinity "
-            "in the data, a division by zero, the logarithm of zero, or a learning rate that is too large",
-        )
+        places = "in the data, a division by zero, the logarithm of zero, or a learning rate that"
+        if inferred:
+            text = f"the loss of this inference is NaN; look for NaN or infinity {places} was too large"
+        else:
+            text = (
+                "the loss is NaN, and so is every parameter that was or will be updated by its gradient; look for NaN or "
+                f"infinity {places} is too large"
+            )
+        warn_once(warned, _NAN_INFERRED if inferred else _NAN_LOSS, text)
 
 
 def probabilities_of(nodes: Sequence[Node]) -> list[TensorState]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import math
 import operator
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
+from types import CodeType
 from typing import Any
 
 from mlc_torch.refusals import MLCRefusal, in_one_line, pass_on_signals
@@ -103,6 +105,29 @@ def to_callable(value: Any) -> Callable[..., Any]:
     return value
 
 
+RUNS_NOTHING = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+"""Marks the code of functions of which a call only makes something that somebody else would have to run."""
+
+
+def runs_nothing(function: Callable[..., Any]) -> int:
+    """Which of these marks a function carries, or what is called like one."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    return code.co_flags & RUNS_NOTHING if isinstance(code, CodeType) else 0
+
+
+def to_handler(value: Any) -> Callable[..., Any]:
+    marks = runs_nothing(to_callable(value))
+    if marks & inspect.CO_GENERATOR:
+        raise TypeError("an ordinary function (of one with yield in it, a call runs nothing)")
+    if marks:
+        raise TypeError(
+            "an ordinary function (of an async one, a call runs nothing; await the async form instead, executeAsync for execute)"
+        )
+    return value
+
+
 def as_it_is(value: Any) -> Any:
     return value
 
@@ -145,7 +170,7 @@ _SIMPLE: dict[str, Converter] = {
     "Data": to_data,
     "UnsafeMutableRawPointer": to_buffer,
     "UnsafeRawPointer": to_buffer,
-    "MLCGraphCompletionHandler": to_callable,
+    "MLCGraphCompletionHandler": to_handler,
     "any MTLDevice": to_hardware,
     "Any": as_it_is,
 }

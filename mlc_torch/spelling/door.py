@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Flag
+from types import FunctionType
 from typing import Any
 
 from numpy import ndarray
 
 from mlc_torch.refusals import MLCRefusal, answer, calls, pass_on_signals, why_none
-from mlc_torch.spelling.arguments import CLASSES, Converter, converter, describe
+from mlc_torch.spelling.arguments import CLASSES, RUNS_NOTHING, Converter, converter, describe
 from mlc_torch.spelling.declaration import Declaration
 from mlc_torch.spelling.receiver import expect_receiver
 from mlc_torch.spelling.signature import Signature, split_top
@@ -127,7 +128,8 @@ def _converted(value: str, type_: str, convert: str, known: dict[str, Any], pack
         known["ndarray"] = ndarray
         return [f"if type({value}) is not ndarray: {change}"]
     if type_ == "MLCGraphCompletionHandler":
-        return [f"if not callable({value}): {change}"]
+        known["function_type"] = FunctionType
+        return [f"if type({value}) is not function_type or {value}.__code__.co_flags & {RUNS_NOTHING}: {change}"]
     if _is_ours(type_):
         known[type_] = CLASSES[type_]
         if issubclass(CLASSES[type_], Flag):

@@ -145,6 +145,15 @@ def test_what_does_not_exist_names_what_is_close(tensor):
         MLCompute.nonsense  # noqa: B018
     with pytest.raises(AttributeError, match=r"setLabel_\(...\)"):
         tensor.label = "x"
+    with pytest.raises(AttributeError, match="^MLCTensor has no property 'lable' in the PyObjC view; closest: label$"):
+        tensor.lable = "x"
+    with pytest.raises(AttributeError, match="^MLCTensor has no property 'foo' in the PyObjC view$"):
+        tensor.foo = 1
+    with pytest.raises(AttributeError, match=r"^MLCTensor.descriptor is read-only$"):
+        tensor.descriptor = 1
+    device = MLCompute.MLCDevice.cpuDevice()
+    with pytest.raises(AttributeError, match=r"^MLCDevice.feeds_own_share is no property of PyObjC's; .*objc.unwrap"):
+        device.feeds_own_share = True
     with pytest.raises(AttributeError, match="alloc"):
         MLCompute.MLCTensor.alloc().initWithShape_([1])
 

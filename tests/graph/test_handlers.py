@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial, wraps
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +19,7 @@ from mlc_torch import MLCExecutionOptions, MLCInferenceGraph, MLCRefusal, last_r
 from mlc_torch.objc.views import view_of
 from mlc_torch.running import completion
 from mlc_torch.running.completion import CompletionQueue, Queued
-from tests.graph.programs import array, cpu, data, on, regression, values
+from tests.graph.programs import array, cpu, data, inferring, on, regression, values
 
 Run = MLCExecutionOptions
 
@@ -159,17 +161,66 @@ def _yields(result, error, seconds):
     yield result
 
 
-@pytest.mark.parametrize(("handler", "kind"), [(_waits, "async"), (_yields, "a generator")], ids=["async", "yields"])
+async def _waits_and_yields(result, error, seconds):
+    yield result
+
+
+class _Waiting:
+    async def __call__(self, result, error, seconds):
+        """Nobody would await it."""
+
+    async def told(self, result, error, seconds):
+        """Nor this."""
+
+
+_NEVER_RUN = {
+    "async": (_waits, "an async one"),
+    "yields": (_yields, "one with yield in it"),
+    "async and yields": (_waits_and_yields, "an async one"),
+    "lambda": (lambda result, error, seconds: (yield result), "one with yield in it"),
+    "partial": (partial(_waits), "an async one"),
+    "method": (_Waiting().told, "an async one"),
+    "object": (_Waiting(), "an async one"),
+    "partial of an object": (partial(_Waiting()), "an async one"),
+}
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["first call", "later call"])
+@pytest.mark.parametrize(("handler", "kind"), _NEVER_RUN.values(), ids=_NEVER_RUN)
 @pytest.mark.parametrize("view", [False, True], ids=["Swift", "PyObjC"])
-def test_a_handler_that_a_call_would_not_run_is_a_type_error(view, handler, kind):
+def test_a_handler_that_a_call_would_not_run_is_a_type_error(view, handler, kind, later):
     program = regression()
-    assert program.compile()
+    assert program.compile() and (not later or program.execute(completionHandler=lambda *given: None))
     before = array(program.layers[0].weights).copy()
     selector = "executeWithInputsData_lossLabelsData_lossLabelWeightsData_batchSize_options_completionHandler_"
     execute = getattr(view_of(program.training) if view else program.training, selector)
-    with pytest.raises(TypeError, match=f"is an ordinary function; this one is {kind}, and a call of it runs nothing"):
+    with pytest.raises(TypeError, match=f"expects an ordinary function .of {kind}, a call runs nothing"):
         execute(program.inputs_data(), program.labels_data(), None, 0, int(Run.synchronous), handler)
     assert np.array_equal(array(program.layers[0].weights), before) and program.execute()
+
+
+def test_an_inference_like_the_one_before_it_runs_no_handler_that_a_call_would_not_run():
+    program = regression()
+    inference = inferring(program.graph, program.inputs["x"])
+    given = {"inputsData": {"x": data(program.given["x"])}, "batchSize": 0, "options": Run.synchronous}
+    assert all(inference.execute(**given) for _ in range(3))
+    with pytest.raises(
+        TypeError, match=r"argument 'completionHandler' expects an ordinary function .* got functools.partial"
+    ):
+        inference.execute(**given, completionHandler=partial(_waits))
+
+
+def test_a_handler_that_runs_an_async_function_is_an_ordinary_one():
+    program, told = regression(), []
+
+    async def waits(result, error, seconds):
+        told.append(array(result).shape)
+
+    @wraps(waits)
+    def handler(*given):
+        asyncio.run(waits(*given))
+
+    assert program.compile() and program.execute(completionHandler=handler) and told == [(1,)]
 
 
 def test_in_the_pyobjc_view_the_scripts_own_parameters_are_looked_at():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +12,8 @@ import torch
 
 from mlc_torch import (
     MLCActivationLayer,
+    MLCArithmeticLayer,
+    MLCArithmeticOperation,
     MLCDataType,
     MLCGraph,
     MLCGraphCompilationOptions,
@@ -17,7 +21,10 @@ from mlc_torch import (
     MLCLossType,
     MLCMatMulDescriptor,
     MLCMatMulLayer,
+    MLCOptimizerDescriptor,
+    MLCReductionLayer,
     MLCReductionType,
+    MLCRegularizationType,
     MLCSoftmaxLayer,
     MLCSoftmaxOperation,
     MLCTensorParameter,
@@ -25,6 +32,8 @@ from mlc_torch import (
     MLCTrainingWarning,
     last_refusal,
 )
+from mlc_torch.engine.mode import Phase
+from mlc_torch.interop import TorchLayer
 from mlc_torch.running.training_warnings import warn_of_loss, warn_unread
 from tests.graph.programs import Program, array, cpu, data, dense, hyper, loss, placeholder, regression, sgd, values
 
@@ -83,7 +92,8 @@ def weights_as_a_source() -> Program:
     program = classifier(Kind.meanSquaredError)
     weights = program.graph.reshape(shape=[6, 3], source=program.layers[0].weights)
     product = MLCMatMulLayer(descriptor=MLCMatMulDescriptor(alpha=1, transposesX=False, transposesY=False))
-    program.graph.node(product, sources=[program.inputs["x"], weights])
+    again = program.graph.node(product, sources=[program.inputs["x"], weights])
+    program.graph.node(MLCArithmeticLayer(operation=MLCArithmeticOperation.add), sources=[program.result, again])
     return program
 
 
@@ -132,6 +142,34 @@ def gradient_stopped() -> Program:
     return program
 
 
+class Stopping(torch.nn.Module):
+    """Of what it does with the gradient only torch knows."""
+
+    def __init__(self, work) -> None:
+        super().__init__()
+        self.work = work
+
+    def forward(self, x):
+        return self.work(x)
+
+
+def detached() -> Program:
+    return classifier(Kind.meanSquaredError, TorchLayer(Stopping(torch.Tensor.detach)))
+
+
+def computed_without_gradient() -> Program:
+    return classifier(Kind.meanSquaredError, TorchLayer(Stopping(torch.no_grad()(torch.tanh))))
+
+
+def behind_argmax() -> Program:
+    program = classifier(Kind.meanSquaredError, MLCReductionLayer(reductionType=MLCReductionType.argMax, dimension=1))
+    training = MLCTrainingGraph(graphObjects=[program.graph], lossLayer=loss(), optimizer=sgd())
+    program.given["t"] = values(4, 1)
+    labels = {"t": placeholder(4, 1)}
+    training.addInputs(program.inputs, lossLabels=labels)
+    return Program(training, program.graph, program.inputs, labels, program.given, program.layers, program.result)
+
+
 def output_of_nobody() -> Program:
     program = regression()
     program.training.addOutputs({"missing": placeholder(4, 3)})
@@ -174,6 +212,9 @@ CAUSES = {
     updates_disabled: "no parameter can be updated",
     no_parameters: "no parameter can be updated",
     gradient_stopped: "no parameter can be updated",
+    detached: "no parameter can be updated",
+    computed_without_gradient: "no parameter can be updated",
+    behind_argmax: "no parameter can be updated",
     output_of_nobody: "no node of the graph produces the output 'missing'",
 }
 
@@ -249,6 +290,17 @@ def test_a_label_weight_that_the_graph_computes_is_named():
         completionHandler=lambda *given: losses.append(array(given[0]).ravel()[0]),
     )
     np.testing.assert_allclose(losses, [(y * (y - t) ** 2).mean()], rtol=1e-5)
+
+
+def test_a_parameter_that_gets_a_gradient_is_enough_to_be_left_in_peace():
+    """Where a module stops the gradient before some of them alone, that is the program's own affair."""
+    program = regression()
+    graph, layer = program.graph, dense(3, 3)
+    y = graph.node(layer, source=graph.node(TorchLayer(Stopping(torch.Tensor.detach)), source=program.result))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd())
+    assert training.addInputs(program.inputs, lossLabels=program.labels)
+    one = Program(training, graph, program.inputs, program.labels, program.given, [layer], y)
+    assert not seen_in(lambda: (one.compile(), one.execute(), one.phases(), one.update()))
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -400,6 +452,44 @@ def test_a_loss_that_is_nan_warns_once(loss_values, warns):
     value = torch.tensor(loss_values)
     seen = seen_in(lambda: [warn_of_loss(warned, value) for _ in range(3)])
     assert len(seen) == warns and all("the loss is NaN" in str(w.message) for w in seen)
+
+
+def test_an_inference_whose_loss_is_nan_says_nothing_of_weights():
+    """They are as they were; when a step makes them NaN, that is told then."""
+    program = regression()
+    assert program.compile()
+    x, t = np.full_like(program.given["x"], NAN), program.given["t"]
+    (inferred,) = seen_in(lambda: [program.training.evaluate([(x, t)]) for _ in range(2)])
+    assert str(inferred.message).startswith("the loss of this inference is NaN; look for")
+    assert np.isfinite(array(program.layers[0].weights)).all()
+    (trained,) = seen_in(lambda: [program.training.step(x, t) for _ in range(2)])
+    assert str(trained.message).startswith("the loss is NaN, and so is every parameter")
+    assert np.isnan(array(program.layers[0].weights)).all()
+    assert not seen_in(lambda: program.training.evaluate([(x, t)]))
+
+
+def test_a_result_that_comes_late_is_told_of_by_the_pass_that_made_it():
+    """On a GPU another pass may have begun by then."""
+    program = regression()
+    assert program.compile() and program.execute()
+    look = program.training._look_at_result
+    (inferred,) = seen_in(lambda: look(torch.tensor(NAN), Phase.idle))
+    assert "the loss of this inference is NaN" in str(inferred.message)
+    (trained,) = seen_in(lambda: look(torch.tensor(NAN), Phase.updated))
+    assert "and so is every parameter" in str(trained.message)
+
+
+def test_code_that_a_decorator_has_written_is_no_line_of_the_program():
+    no_number = {"learningRate": NAN, "gradientRescale": 1, "regularizationScale": 0}
+    make = partial(MLCOptimizerDescriptor, **no_number, regularizationType=MLCRegularizationType.none)
+
+    @dataclass
+    class Settings:
+        descriptor: MLCOptimizerDescriptor = field(default_factory=make)
+
+    with pytest.warns(MLCTrainingWarning, match="learning rate is nan") as caught:
+        Settings()
+    assert caught[0].filename == __file__
 
 
 def test_inputs_that_nothing_reads_are_named():
