@@ -2179,7 +2179,7 @@ class MLCTensorParameter(_Object):
     @property
     def tensor(self) -> MLCTensor: """The tensor."""
     isUpdatable: bool
-    """Whether the optimizer updates it; its gradient is computed in any case."""
+    """Whether the optimizer updates it, from the next update on, without a compile; its gradient is computed in any case."""
     @classmethod
     def parameterWithTensor_(cls, tensor: MLCTensor, /) -> Self: """A parameter over this tensor; optimizer data, where given, is bound to it."""
     @classmethod

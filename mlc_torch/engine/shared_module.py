@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NoReturn
@@ -17,25 +17,27 @@ _MOVED = (
 )
 
 
-def _refuse_other_parameters(name: str, what: str) -> NoReturn:
+def _refuse_other_parameters(name: str, what: str, there: str = "") -> NoReturn:
     raise RuntimeError(
         f"parameter {name!r} cannot be {what} here: the module's parameters and hooks are those of a graph's "
-        "layer; write into a parameter that is there, or take copy.deepcopy(module), which has its own"
+        f"layer; write into a parameter that is there, or take copy.deepcopy(module), which has its own{there}"
     )
 
 
 class _Unparametrized(nn.ModuleDict):
     """In place of the parametrizations that a shared module cannot have. ``torch.nn.utils.parametrize`` asks whether a tensor has
-    one before it does anything, and afterwards may give the tensor other memory before it takes it out of the module."""
+    one before it does anything, and afterwards may give the tensor other memory before it takes it out of the module.
 
-    def __init__(self, names: frozenset[str]) -> None:
+    Its functions look for a ``weight`` where they are told no name, and layers of ours have ``weights``."""
+
+    def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
         self._names = names
 
     def __contains__(self, key: str) -> bool:
-        if key in self._names:
-            _refuse_other_parameters(key, "parametrized")
-        return False
+        is_known = key in self._names or not self._names
+        there = "" if is_known else f" (under the names {', '.join(self._names)})"
+        _refuse_other_parameters(key, "parametrized", there)
 
 
 class _Shared(nn.Module):
@@ -49,7 +51,7 @@ class _Shared(nn.Module):
         """None, and none can be added; a copy has them where torch puts them, among its modules."""
         if not self.shares_memory:
             raise AttributeError("parametrizations")  # nn.Module goes on looking
-        return _Unparametrized(frozenset((*self._parameters, *self._buffers)))
+        return _Unparametrized((*self._parameters, *self._buffers))
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
         if not self.shares_memory:

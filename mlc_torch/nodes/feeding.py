@@ -9,6 +9,7 @@ from typing import NoReturn
 import torch
 
 from mlc_torch.device import MLCDevice, queueing
+from mlc_torch.layers.loss_formulas import class_axis
 from mlc_torch.layers.sharing import UNKNOWN
 from mlc_torch.nodes.feeds import LINKED, Feed, check_indices
 from mlc_torch.refusals import MLCRefusal, refuse, warn_the_program
@@ -172,9 +173,17 @@ def _advised(why: MLCRefusal, feed: Feed, data: MLCTensorData) -> MLCRefusal:
     if feed.classes is None or count * feed.classes > math.prod(feed.cell.shape):
         return why
     return MLCRefusal(
-        f"{why.reason.partition(';')[0]}; the loss takes one-hot labels, {feed.classes} numbers for each sample: where these "
-        f"are class numbers, pass np.eye({feed.classes}, dtype=np.float32)[labels]"
+        f"{why.reason.partition(';')[0]}; the loss takes one-hot labels, {feed.classes} numbers in place of one: where these "
+        f"are class numbers, pass {_one_hot(feed.classes, feed.cell.shape, data._shape)}"
     )
+
+
+def _one_hot(classes: int, shape: tuple[int, ...], given: tuple[int, ...] | None) -> str:
+    """How NumPy makes labels of ``shape`` from class numbers, which may come with a 1 where the classes go."""
+    axis = class_axis(len(shape))
+    is_kept = given is not None and len(given) == len(shape) and given[axis] == 1
+    made = f"np.eye({classes}, dtype=np.float32)[labels{f'.squeeze({axis})' if is_kept else ''}]"
+    return made if axis == len(shape) - 1 else f"np.ascontiguousarray(np.moveaxis({made}, -1, {axis}))"
 
 
 SMALLER_BATCH = "; for a smaller batch give batchSize="

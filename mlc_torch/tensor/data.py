@@ -14,7 +14,7 @@ from mlc_torch.refusals import refuse
 from mlc_torch.spelling import MLCObject, declare, direct_call, prop
 from mlc_torch.spelling.arguments import to_buffer
 from mlc_torch.tensor.addresses import address_of, memory_at
-from mlc_torch.tensor.elements import FITTING, Element, check_fit
+from mlc_torch.tensor.elements import FITTING, Element, check_fit, room_for
 from mlc_torch.tensor.plain_values import why_not_plain
 from mlc_torch.tensor.shapes import reads_as
 from mlc_torch.tensor.torch_memory import Followed, TensorMemory, tensor_bytes
@@ -197,14 +197,15 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
                 f"that {dtype} has; pass tensor.clone()"
             )
 
-    def _must_fit(self, dtype: torch.dtype, shape: tuple[int, ...], who: str) -> None:
-        """Refuse data whose elements or shape are not a tensor's, before anything is changed."""
+    def _must_fit(self, dtype: torch.dtype, shape: tuple[int, ...], who: str, filled: bool = False) -> None:
+        """Refuse data whose elements or shape are not a tensor's, before anything is changed. ``filled``: it is a buffer for the
+        tensor's values."""
         if (self._element, dtype) not in FITTING:
-            check_fit(self._element, dtype, who, getattr(self._owner, "shape", ()), shape)
+            check_fit(self._element, dtype, who, getattr(self._owner, "shape", ()), shape, filled)
         if self._shape is not None and self._shape != shape:
-            self._check_shape(dtype, shape, who)
+            self._check_shape(dtype, shape, who, filled)
 
-    def _check_shape(self, dtype: torch.dtype, shape: tuple[int, ...], who: str) -> None:
+    def _check_shape(self, dtype: torch.dtype, shape: tuple[int, ...], who: str, filled: bool) -> None:
         """Refuse an array whose elements would come to stand in other places of the tensor than in the array."""
         element, given = self._element, self._shape
         size = element.itemsize if isinstance(element, torch.dtype) else element[1]
@@ -212,6 +213,7 @@ class MLCTensorData(MLCObject, metaclass=_MadeAtOnce):
             return  # elements of another size are raw bytes
         turned = sorted(given) == sorted(shape)
         out = "pass the transposed array (numpy.ascontiguousarray)" if turned else "pass an array of that shape"
+        out = room_for(element, dtype, shape) if filled else out
         refuse(f"{who} is an array of shape {list(given)}, the tensor's shape is {list(shape)}; {out}")
 
     def __reduce__(self) -> Any:
@@ -269,7 +271,10 @@ def seen_as_bytes(memory: Any) -> tuple[memoryview, Element]:
     if format_.endswith("O") or getattr(records, "hasobject", False):
         refuse("the buffer holds Python objects, whose bytes are addresses; pass an array of numbers")
     if not view.c_contiguous:
-        refuse("the buffer is an array that is not contiguous; pass numpy.ascontiguousarray(array)")
+        refuse(
+            "the buffer is an array that is not contiguous; pass numpy.ascontiguousarray(array), which is a copy; for results "
+            "make it np.zeros(array.shape, array.dtype)"
+        )
     if not view.nbytes:
         return memoryview(b""), element
     try:

@@ -33,10 +33,12 @@ FITTING: set[tuple[Element, torch.dtype]] = set()
 """Pairs that were found to fit: a program uses few, again and again."""
 
 
-def check_fit(element: Element, dtype: torch.dtype, who: str, given: Sequence[int], shape: Sequence[int]) -> None:
+def check_fit(
+    element: Element, dtype: torch.dtype, who: str, given: Sequence[int], shape: Sequence[int], filled: bool = False
+) -> None:
     """Refuse a buffer whose elements are of another type than the tensor's, with the way out.
 
-    ``given`` is the shape of the buffer, empty where it has none; ``shape`` that of the tensor.
+    ``given`` is the shape of the buffer, empty where it has none; ``shape`` the tensor's. ``filled``: by the values.
     """
     if (element, dtype) in FITTING:
         return
@@ -47,7 +49,9 @@ def check_fit(element: Element, dtype: torch.dtype, who: str, given: Sequence[in
     if not fits or are_bytes:
         wanted = str(dtype).removeprefix("torch.")
         rows = f", in rows of {math.prod(shape[1:])} like the tensor's, which" if are_bytes else ", the tensor's"
-        if isinstance(element, torch.dtype):
+        if filled:
+            out = room_for(element, dtype, shape)
+        elif isinstance(element, torch.dtype):
             raw = "tensor.reshape(-1)" if are_bytes else "tensor.view(torch.uint8)"
             out = f"pass tensor.to({dtype}), or {raw} if these are raw bytes"
         else:
@@ -55,6 +59,13 @@ def check_fit(element: Element, dtype: torch.dtype, who: str, given: Sequence[in
             out = f"pass array.astype({_numpy_name(wanted)}), or {raw} if these are raw bytes"
         refuse(f"{who} has elements of type {_in_words(element)}{rows} are {wanted}; {out}")
     FITTING.add((element, dtype))
+
+
+def room_for(element: Element, dtype: torch.dtype, shape: Sequence[int]) -> str:
+    """How to make a buffer that a tensor's values go into. A copy of what was given would take them, and nobody see it."""
+    if isinstance(element, torch.dtype):
+        return f"make it torch.zeros({list(shape)}, dtype={dtype})"
+    return f"make it np.zeros({list(shape)}, {_numpy_name(str(dtype).removeprefix('torch.'))})"
 
 
 def _is_of_bytes(element: Element) -> bool:

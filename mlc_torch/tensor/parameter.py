@@ -12,7 +12,7 @@ class MLCTensorParameter(MLCObject):
 
     @prop("Bool", settable=True)
     def isUpdatable(self):
-        """Whether the optimizer updates it; its gradient is computed in any case."""
+        """Whether the optimizer updates it, from the next update on, without a compile; its gradient is computed in any case."""
         return self._isUpdatable
 
     @isUpdatable.writes

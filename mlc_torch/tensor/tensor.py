@@ -222,7 +222,7 @@ class MLCTensor(MLCObject):
     def _copy_out(self, bytes, length, synchronizeWithDevice):
         """Copy the values from the device into a buffer of yours."""
         target, element = seen_as_bytes(bytes)
-        check_fit(element, self._cell.dtype, "the buffer", getattr(bytes, "shape", ()), self._cell.shape)
+        check_fit(element, self._cell.dtype, "the buffer", getattr(bytes, "shape", ()), self._cell.shape, filled=True)
         self._cell.copy_to(target, length)
         return True
 
@@ -365,10 +365,15 @@ class MLCTensor(MLCObject):
         cell = self._cell
         if cell.value is None:
             if cell.host is None:
-                raise ValueError(
-                    f"{self!r} holds no data: bind some with bindAndWriteData or, where it is a graph's result, declare it "
-                    "with addOutputs and execute the graph"
+                way = (
+                    "bind some with bindAndWriteData or, where it is a graph's result, declare it with addOutputs and "
+                    "execute the graph"
                 )
+                if cell.gradient_of is not None:
+                    way = "whole numbers have no gradient"
+                    if cell.dtype.is_floating_point:
+                        way = "the next executeGradient fills it, after executeForward, and so does the next execute"
+                raise ValueError(f"{self!r} holds no data: {way}")
             bound = cell.device
             cell.place(MLCDevice._cpu(), writable=True)
             cell.device = bound  # to read is not to bind: it stays nil until then (evidence.md A.3)

@@ -22,7 +22,10 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     if tensor.is_conj() or tensor.is_neg():
         refuse("the buffer is a torch tensor still to be conjugated; pass tensor.resolve_conj().resolve_neg()")
     if not tensor.is_contiguous():
-        refuse("the buffer is a torch tensor that is not contiguous; pass tensor.contiguous()")
+        refuse(
+            "the buffer is a torch tensor that is not contiguous; pass tensor.contiguous(), which is a copy; for results make it "
+            "torch.zeros(tensor.shape, dtype=tensor.dtype)"
+        )
     count = tensor.numel()
     if not count:
         return memoryview(b"")

@@ -22,6 +22,7 @@ _TOLERANCES = {
     torch.float64: (1e-7, 1e-7),
 }
 _UNSIGNED = {torch.uint16, torch.uint32, torch.uint64}
+_NUMBERS = (int, float, complex, np.number, np.bool_)
 _SHOWN = 5
 
 
@@ -37,7 +38,7 @@ def assert_close(
 ) -> None:
     """Fail unless ``|actual - expected| <= atol + rtol * |expected|`` everywhere.
 
-    Takes ``MLCTensor``, torch tensors (on any device), NumPy arrays and numbers. Shapes must be equal. Without
+    Takes ``MLCTensor``, torch tensors (on any device), NumPy arrays, lists and numbers. Shapes must be equal. Without
     tolerances they follow the coarser of the two types, as in ``torch.testing``. Infinities must be equal; NaN equals
     NaN only with ``equal_nan``.
     """
@@ -92,14 +93,26 @@ def _taken(value: Any, role: str) -> tuple[torch.Tensor, str]:
         array = np.asarray(value)
     except ValueError as error:  # a list whose rows differ in length
         raise TypeError(f"assert_close: {role} is a {type(value).__name__} that makes no array ({error})") from None
-    if array.dtype.kind == "O" and array.size and all(isinstance(number, (int, float)) for number in array.flat):
-        raise ValueError(f"assert_close: {role} holds a whole number that int64 cannot hold")
+    if array.dtype.kind == "O" and array.size and all(isinstance(number, _NUMBERS) for number in array.flat):
+        array = np.asarray(array.tolist())  # an array of Python's numbers is taken as a list of them is
+        if array.dtype.kind == "O":
+            raise ValueError(f"assert_close: {role} holds a whole number that int64 cannot hold")
+    if array.dtype.kind == "c":
+        raise TypeError(f"assert_close takes real numbers, {role} is {_named(value, array, 'complex')}")
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"assert_close takes tensors, arrays and numbers, {role} is {type(value).__name__}")
+        other = next((type(found).__name__ for found in array.ravel().tolist() if not isinstance(found, _NUMBERS)), "")
+        raise TypeError(
+            f"assert_close takes tensors, arrays, lists and numbers, {role} is {_named(value, array, other)}"
+        )
     if array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     # By its name: NumPy has two types of 64 bits without a sign, and torch knows one of them; it knows no foreign order of bytes.
     return torch.from_numpy(array.astype(array.dtype.name, order="C")), role
+
+
+def _named(value: Any, array: np.ndarray, element: str) -> str:
+    """The type of ``value``; of a list or an array, what is in it, too."""
+    return f"{type(value).__name__}" + (f" with {element}" if array.ndim and element else "")
 
 
 def _signed(values: torch.Tensor, role: str) -> torch.Tensor:

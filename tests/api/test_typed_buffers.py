@@ -134,7 +134,9 @@ def test_a_tensor_is_not_bound_to_it_nor_copied_into_it():
     assert tensor.numpy().tolist() == [0, 1, 2, 3]
     into = np.full(4, 7.0)
     assert not tensor.copyDataFromDeviceMemory(toBytes=into, length=16, synchronizeWithDevice=True)
-    assert into.tolist() == [7, 7, 7, 7] and "the buffer has elements of type float64" in last_refusal().reason
+    assert into.tolist() == [7, 7, 7, 7] and last_refusal().reason == (
+        "the buffer has elements of type float64, the tensor's are float32; make it np.zeros([4], np.float32)"
+    )
 
 
 def test_optimizer_data_must_fit_too():
@@ -166,7 +168,28 @@ def test_an_execute_reads_and_writes_only_what_fits(batch):
         assert "data for 'x' has elements of type float64" in last_refusal().reason
         wrong = np.full((2, 2), 7.0)
         assert not graph.execute(inputsData={"x": floats()}, outputsData={"y": data(wrong)}, batchSize=batch)
-        assert "data for 'y' has elements of type float64" in last_refusal().reason and (wrong == 7).all()
+        assert (wrong == 7).all()
+        assert (
+            last_refusal().reason
+            == (  # without the advice to copy: the result would go into the copy, and nobody see it
+                "the buffer for output 'y' has elements of type float64, the tensor's are float32; "
+                "make it np.zeros([2, 2], np.float32)"
+            )
+        )
+        other = np.zeros((2, 3), np.float32)
+        assert not graph.execute(inputsData={"x": floats()}, outputsData={"y": other}, batchSize=batch)
+        assert last_refusal().reason == (
+            "the buffer for output 'y' is an array of shape [2, 3], the tensor's shape is [2, 2]; "
+            "make it np.zeros([2, 2], np.float32)"
+        )
+        turned = np.zeros((4, 1), np.float32).reshape(1, 4)[:, ::2]
+        assert not graph.execute(inputsData={"x": floats()}, outputsData={"y": turned}, batchSize=batch)
+        assert last_refusal().reason.endswith(
+            "pass numpy.ascontiguousarray(array), which is a copy; for results make it np.zeros(array.shape, array.dtype)"
+        )
+        columns = torch.zeros(4, 2).T
+        assert not graph.execute(inputsData={"x": floats()}, outputsData={"y": columns}, batchSize=batch)
+        assert last_refusal().reason.endswith("for results make it torch.zeros(tensor.shape, dtype=tensor.dtype)")
         assert not graph.execute(inputsData={"x": data(np.zeros((2, 2), np.int32))}, batchSize=batch)
 
 
@@ -209,7 +232,9 @@ def test_images_of_8_bits_are_numbers_and_not_bytes(kind, shape, wrap):
         for batch in (4, 1, 0):
             assert refused(made.execute(inputsData={"x": given}, batchSize=batch), "data for 'x'")
             taken = made.execute(inputsData={"x": numbers}, outputsData={"y": given}, batchSize=batch)
-            assert refused(taken, "data for 'y'")
+            room = "torch.zeros([4, 6], dtype=torch.float32)" if kind == "torch" else "np.zeros([4, 6], np.float32)"
+            assert not taken and last_refusal().reason.startswith("the buffer for output 'y' has elements of type")
+            assert last_refusal().reason.endswith(f"; make it {room}")
             bound = made.bindAndWriteData(
                 {"x": given}, forInputs={"x": x}, to=MLCDevice.cpu(), batchSize=batch, synchronous=True
             )

@@ -532,6 +532,35 @@ def test_class_numbers_are_told_to_become_one_hot(labels, batch):
     assert training.execute(**fed, lossLabelsData={"t": np.eye(3, dtype=np.float32)[np.asarray(labels, int)]})
 
 
+@pytest.mark.filterwarnings("ignore:no parameter can be updated")
+@pytest.mark.parametrize(
+    ("shape", "given"),
+    [
+        ((2, 5, 4, 4), (2, 4, 4)),
+        ((2, 5, 4, 4), (2, 1, 4, 4)),
+        ((4, 5), (4,)),
+        ((4, 5), (4, 1)),
+        ((2, 4, 5), (2, 4)),
+        ((2, 4, 5), (2, 4, 1)),
+    ],
+)
+def test_what_makes_class_numbers_one_hot_is_taken(shape, given):
+    """What the refusal says to pass, word for word."""
+    graph, x, t = MLCGraph(), placeholder(*shape), placeholder(*shape)
+    graph.node(MLCActivationLayer.tanh, source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(MLCLossType.softmaxCrossEntropy), optimizer=sgd())
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    fed = {"inputsData": {"x": values(*shape)}, "lossLabelWeightsData": None, "batchSize": 0}
+    labels = np.arange(np.prod(given)).reshape(given) % 5
+    assert not training.execute(**fed, lossLabelsData={"t": labels})
+    said = last_refusal().reason
+    assert "5 numbers in place of one" in said
+    made = eval(said.partition("these are class numbers, pass ")[2], {"np": np, "labels": labels})
+    axis = 1 if len(shape) == 4 else len(shape) - 1
+    np.testing.assert_array_equal(made.argmax(axis).ravel(), labels.ravel())
+    assert training.execute(**fed, lossLabelsData={"t": made})
+
+
 @pytest.mark.parametrize(
     "buffer",
     [

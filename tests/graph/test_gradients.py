@@ -96,6 +96,8 @@ def test_an_input_of_indices_has_no_gradient_to_read():
     assert program.compile(ALL) and program.phases() and program.gradient_of(table, layer) is not None
     answer = training.gradientTensor(forInput=x)
     assert answer is None or answer.data is None or not np.frombuffer(answer.data, np.int32).any()
+    with pytest.raises(ValueError, match="holds no data: whole numbers have no gradient"):
+        training.sourceGradientTensors(for_=layer)[0].numpy()
 
 
 # Sources and results of layers
@@ -152,6 +154,10 @@ def test_asked_for_after_an_execute_they_wait_for_the_next():
     assert program.compile() and program.execute()
     (held,) = program.training.resultGradientTensors(for_=program.layers[0])
     assert held.data is None
+    with pytest.raises(
+        ValueError, match="no data: the next executeGradient fills it, after executeForward, and so does"
+    ):
+        held.numpy()
     want = slopes(program)
     assert program.execute()
     close(array(held), want["h"])

@@ -194,6 +194,16 @@ def test_other_parameters_for_a_part_are_refused_and_change_nothing(reparametriz
     torch.testing.assert_close(module.dense.weights.detach(), program.layer.weights.torch.view(2, 3))
 
 
+def test_parametrizations_of_a_name_that_is_no_parameter_are_refused_in_words():
+    """torch takes ``weight`` where no name is given."""
+    module = Dense().training.to_module()
+    for norm in (parametrizations.weight_norm, parametrizations.spectral_norm, parametrizations.orthogonal):
+        with pytest.raises(
+            RuntimeError, match=r"'weight' cannot be .*copy\.deepcopy.* \(under the names weights, biases\)$"
+        ):
+            norm(module.dense)
+
+
 @pytest.mark.parametrize("norm", [parametrizations.weight_norm, parametrizations.spectral_norm])
 def test_a_deep_copy_takes_parametrizations_as_a_module_of_torch_does(norm):
     copied, linear = copy.deepcopy(Dense().training.to_module()), nn.Linear(3, 2)

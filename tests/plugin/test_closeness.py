@@ -132,6 +132,13 @@ def test_a_number_that_only_python_can_hold_is_refused_in_words():
             assert_close(large, large)
 
 
+@pytest.mark.parametrize("numbers", [[1, 2], [1.5, 2], [True, False], [np.float32(1), np.int8(2)]])
+def test_an_array_of_python_s_numbers_is_taken_as_a_list(numbers):
+    assert_close(np.array([numbers], object), [numbers])
+    with pytest.raises(AssertionError, match="not close"):
+        assert_close(np.array([numbers], object), [[7, 7]])
+
+
 def test_numbers_of_a_foreign_order_of_bytes():
     assert_close(VALUES.astype(">f4"), VALUES)
     assert_close(VALUES, VALUES.astype(">i8"))
@@ -183,7 +190,11 @@ def test_what_has_no_values_is_said():
     ("value", "error", "says"),
     [
         (torch.tensor([1 + 1j]), TypeError, "takes real numbers, actual is a tensor of torch.complex64"),
-        (np.array([1 + 1j]), TypeError, "takes tensors, arrays and numbers, actual is ndarray"),
+        (np.array([1 + 1j]), TypeError, "takes real numbers, actual is ndarray with complex"),
+        ([1 + 1j], TypeError, "takes real numbers, actual is list with complex"),
+        (["a"], TypeError, "takes tensors, arrays, lists and numbers, actual is list with str"),
+        ([1.0, None], TypeError, "takes tensors, arrays, lists and numbers, actual is list with NoneType"),
+        (np.array([2**64, 1], object), ValueError, "actual holds a whole number that int64 cannot hold"),
         (np.array([2**64 - 1], np.uint64), ValueError, r"actual holds a whole number of 2\*\*63 or more"),
         ([2**63], ValueError, r"actual holds a whole number of 2\*\*63 or more"),
         ([2**64], ValueError, "actual holds a whole number that int64 cannot hold"),
