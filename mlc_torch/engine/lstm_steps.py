@@ -176,7 +176,9 @@ SEVERAL_STEPS: tuple[Rule[Steps, Callable[..., Any]], ...] = (
         "1.02, 8 1.02 and .90, 1.01 and 1.03; four, 1 sample .96 and .51, .94 and .65, .93 and .76, .92 and .97, 4 .93 and .80, "
         ".90 and .76, .92 and .87, .90 and 1.05; eight, 1 sample .93 and .64, .95 and .81, .98 and .89, .97 and 1.12, 4 .98 and "
         ".83, .97 and .95, .94 and 1.06. 512 to 512, 2, 4, 6 and 12 steps, read 1, 2, 3 and 6 times: two threads, 4 samples "
-        "1.06 and .55, 1.07 and .86, 1.00 and .89, 1.00 and .94. Left: 256 to 256, one thread, 1 to 8 samples, 2 and 3 steps "
+        "1.06 and .55, 1.07 and .86, 1.00 and .89, 1.00 and .94. torch 2.13, two cores, stacks of 1 to 4 layers, 6 steps: two "
+        "threads, 2 samples .98 to 1.22 and .69 to .89, 4 1.04 to 1.22 and .99 to 1.25; one thread .84 to 1.03 and .67 to .76, "
+        ".85 to 1.02 and .82 to .98. Left: 256 to 256, one thread, 1 to 8 samples, 2 and 3 steps "
         ".64 to .83 and .53 to .86, two threads .77 to .86 and .68 to 1.02, eight .93 to 1.04 and 1.06 to 1.39.",
     ),
 )
