@@ -63,11 +63,8 @@ class Ours:
 
     def function(self, name: str, function: Any) -> str:
         """A function by its annotations, in one line."""
-        parts, starred, function = (
-            [],
-            False,
-            inspect.unwrap(function),
-        )  # annotations use the names where they are written
+        function = inspect.unwrap(function)  # its annotations use the names where they are written
+        parts, starred = [], False
         parameters = list(inspect.signature(function).parameters.values())
         for i, p in enumerate(parameters):
             if p.kind is p.KEYWORD_ONLY and not starred:

@@ -24,6 +24,9 @@ def _refuse_other_parameters(name: str, what: str, there: str = "") -> NoReturn:
     )
 
 
+_USUAL_NAMES = ("weight", "bias")
+
+
 class _Unparametrized(nn.ModuleDict):
     """In place of the parametrizations that a shared module cannot have. ``torch.nn.utils.parametrize`` asks whether a tensor has
     one before it does anything, and afterwards may give the tensor other memory before it takes it out of the module.
@@ -35,9 +38,11 @@ class _Unparametrized(nn.ModuleDict):
         self._names = names
 
     def __contains__(self, key: str) -> bool:
-        is_known = key in self._names or not self._names
-        there = "" if is_known else f" (under the names {', '.join(self._names)})"
-        _refuse_other_parameters(key, "parametrized", there)
+        if key in self._names:
+            _refuse_other_parameters(key, "parametrized")
+        if key in _USUAL_NAMES and self._names:
+            _refuse_other_parameters(key, "parametrized", f" (under the names {', '.join(self._names)})")
+        return False
 
 
 class _Shared(nn.Module):

@@ -76,6 +76,8 @@ class MLCLayer(MLCObject):
     """Whether a plain ``init`` made it: it has nothing to compute with, and no node takes it."""
     _module_is_given: ClassVar[bool] = False
     """Whether the program gave the module, and expects to find it as it is."""
+    _knows_samples: ClassVar[bool] = False
+    """Whether samples lie where its ``_batch_axis`` says and nowhere else; others take them where they lie, or mix them."""
     _hidden_fields: ClassVar[frozenset[str]] = frozenset()
     """What of the descriptor means nothing to this layer, and its repr leaves out."""
 

@@ -188,6 +188,7 @@ class MLCLSTMLayer(MLCLayer):
     peepholeWeightsParameters = list_prop("[MLCTensorParameter]?", "The peephole weights as parameters, or ``None``.")
     biasesParameters = list_prop("[MLCTensorParameter]?", "The biases as parameters, or ``None``.")
     _named = "LSTM"
+    _knows_samples = True
 
     @declare(f"init?({_WEIGHTS}, biases: [MLCTensor]?)", "layerWithDescriptor:inputWeights:hiddenWeights:biases:")
     @declare(

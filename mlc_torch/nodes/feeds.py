@@ -13,6 +13,7 @@ from mlc_torch.enums import MLCLossType
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.layers.base import MLCLayer
 from mlc_torch.layers.loss_formulas import class_axis
+from mlc_torch.layers.sharing import UNKNOWN, MixesSamples
 from mlc_torch.nodes.node import Node
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
@@ -129,42 +130,48 @@ def checked_constants(nodes: Sequence[Node], fed: Sequence[TensorState]) -> list
 
 
 def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
-    """The dimension that counts samples, for each tensor that a node reads."""
+    """The dimension that counts samples, for each tensor that a node reads; ``UNKNOWN`` where its readers differ about it."""
     axes: dict[int, int | None] = {}
     for node in nodes:
         sources = [c.descriptor for c in node.reads]
         for position, cell in enumerate(node.reads):
             axes.setdefault(id(cell), node.layer._batch_axis(position, sources))
-    if any(axes.values()):
-        _carry_back(nodes, axes)
-    return axes
+    wanted = _wanted_axes(nodes) if any(node.layer._knows_samples for node in nodes) else {}
+    # Most layers leave samples where they are and say the first dimension; what stands behind them knows better.
+    return axes | {key: axis for key, axis in wanted.items() if axes[key] is not None}
 
 
-def _carry_back(nodes: Sequence[Node], axes: dict[int, int | None]) -> None:
-    """To what a layer reads from what is said of its results: one that leaves samples where they are says the first dimension,
-    and an LSTM behind it may take time first."""
+def _wanted_axes(nodes: Sequence[Node]) -> dict[int, int]:
+    """Where a layer that knows of samples, an LSTM, has them in the tensors that it reads, and what those were made of."""
+    wanted: dict[int, int] = {}
     for node in reversed(nodes):
-        wanted = [axes.get(id(c)) for c in node.results]
-        if not any(wanted):
-            continue
+        behind = [wanted.get(id(c)) for c in node.results]
         for position, cell in enumerate(node.reads):
-            if axes[id(cell)] == 0:
-                axes[id(cell)] = _axis_before(node, position, wanted)
+            axis = _wanted_axis(node, position, behind)
+            if axis is not None:
+                wanted[id(cell)] = axis if wanted.get(id(cell), axis) == axis else UNKNOWN
+    return wanted
 
 
-def _axis_before(node: Node, position: int, wanted: Sequence[int | None]) -> int:
-    """Where samples lie in a source so that they lie where they are ``wanted`` in the results; the first dimension if nowhere."""
+def _wanted_axis(node: Node, position: int, behind: Sequence[int | None]) -> int | None:
+    """Where samples must lie in a source, given where its results have them; ``None`` where nothing is known of those either."""
     sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
+    if node.layer._knows_samples:
+        return node.layer._batch_axis(position, sources)
+    if all(axis is None for axis in behind):
+        return None
     for axis in range(len(sources[position]._shape)):
         known: list[int | None] = [None] * len(sources)
         known[position] = axis
         try:
-            found = node.layer._samples(known, sources, results).results
-        except MLCRefusal:
-            continue  # it looks along that dimension
-        if any(there is not None and there == want for there, want in zip(found, wanted, strict=True)):
+            found: Sequence[int | None] | None = node.layer._samples(known, sources, results).results
+        except MLCRefusal as why:  # it looks along that dimension
+            found = why.results if isinstance(why, MixesSamples) else None
+        if found is not None and any(
+            axis is not None and axis == want for axis, want in zip(found, behind, strict=True)
+        ):
             return axis
-    return 0
+    return UNKNOWN
 
 
 def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
@@ -194,6 +201,8 @@ def declared_batch(
             sizes.append(cell.shape[axis])
     labelled = {cell.shape[0] for cell in labels.values()}
     made = {cell.shape[0] for node in nodes for cell in node.results if id(cell) not in axes}
+    behind = [(cell, axes.get(id(cell))) for node in nodes for cell in node.results]
+    sizes = sizes or [cell.shape[axis] for cell, axis in behind if axis is not None and axis > 0]
     known = [n for n in sizes if n in labelled] or [n for n in sizes if n in made] or sizes
     return known[0] if known else 0
 

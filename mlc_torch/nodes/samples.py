@@ -21,7 +21,7 @@ def axes_in_one_process(
     dimension of what came of it counts them. ``linked`` says it of what other graphs compute.
     """
     readers = batch_axes([node for node in nodes if not isinstance(node.layer, MLCLossLayer)])
-    axes = {id(c): linked[id(c)] if id(c) in linked else counted_axis(c, readers, batch) for c in fed}
+    axes = {id(c): _fed_axis(c, readers, batch, linked) for c in fed}
     labels: set[int] = set()
     for node in nodes:
         if isinstance(node.layer, MLCLossLayer):
@@ -35,6 +35,12 @@ def axes_in_one_process(
                 axes[id(cell)] = axis
         axes |= dict(zip(map(id, node.results), _result_axes(node, axes), strict=True))
     return axes
+
+
+def _fed_axis(cell: TensorState, readers: Mapping[int, Axis], batch: int, linked: Mapping[int, Axis]) -> Axis:
+    if id(cell) in linked:
+        return linked[id(cell)]
+    return UNKNOWN if readers.get(id(cell)) == UNKNOWN else counted_axis(cell, readers, batch)
 
 
 def rows_read(nodes: Iterable[Node], axes: Mapping[int, Axis], batch: int) -> dict[int, dict[int, int]]:

@@ -14,7 +14,7 @@ from mlc_torch.enums import MLCExecutionOptions as Run
 from mlc_torch.nodes.feeding import SMALLER_BATCH
 from mlc_torch.nodes.feeds import batch_axes, counted_axis
 from mlc_torch.refusals import MLCRefusal, strictness
-from mlc_torch.running.accumulating import Accumulation, with_updates
+from mlc_torch.running.accumulating import Accumulation
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
 from mlc_torch.running.batches import BatchReader, check_batches, once
 from mlc_torch.running.batches import Values as Values
@@ -254,15 +254,16 @@ class FittingGraph:
 
     def _accumulated(self, batches: Iterable[Any], every: int, where: str) -> Iterator[Batch]:
         """As ``_losses``, with an update after every so many batches and after the last."""
-        accumulation = Accumulation(self)
-        for number, (batch, updates) in enumerate(with_updates(batches, every), 1):
+        accumulation = Accumulation(self, every)
+        for number, batch in enumerate(batches, 1):
             try:
-                losses = accumulation.losses_of(batch, updates)
+                losses = accumulation.losses_of(batch)
             except (MLCRefusal, TypeError, ValueError) as error:
                 _advise(error)
                 error.add_note(f"in batch {number} of {where}")
                 raise
             yield losses
+        accumulation.finish()
 
 
 def _advise(error: Exception) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-import numpy as np
-
 from mlc_torch.running.batches import check_batches
 from mlc_torch.running.history import Epoch
 from mlc_torch.spelling.arguments import describe
@@ -66,8 +64,9 @@ def as_callbacks(given: Any) -> list[Callback]:
 
 
 def is_true(answer: object) -> bool:
-    """Whether a callback asks for the end: what it gives by the way, such as what ``write`` gives, says nothing."""
-    return isinstance(answer, (bool, np.bool_)) and bool(answer)
+    """Whether a callback asks for the end, in Python's words, NumPy's or torch's: what ``write`` gives, say, is no answer."""
+    is_one = getattr(answer, "ndim", None) == 0 and str(getattr(answer, "dtype", "")) in ("bool", "torch.bool")
+    return bool(answer) if isinstance(answer, bool) or is_one else False
 
 
 def shows_usage(example: str) -> Callable[[F], F]:

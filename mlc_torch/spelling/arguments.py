@@ -113,8 +113,19 @@ def runs_nothing(function: Callable[..., Any]) -> int:
     """Which of these marks a function carries, or what is called like one."""
     while isinstance(function, functools.partial):
         function = function.func
-    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
-    return code.co_flags & RUNS_NOTHING if isinstance(code, CodeType) else 0
+    code = _code_of(function) or _code_of(type(function).__call__)
+    if code is None and hasattr(function, "__wrapped__"):  # by functools.lru_cache, which hands on what it is given
+        code = _code_of(function.__wrapped__)
+    return 0 if code is None else code.co_flags & RUNS_NOTHING
+
+
+def _code_of(function: Any) -> CodeType | None:
+    try:
+        code = function.__code__
+    except Exception as error:  # noqa: BLE001 - it is the program's object, which may raise anything
+        pass_on_signals(error)
+        return None
+    return code if isinstance(code, CodeType) else None
 
 
 def to_handler(value: Any) -> Callable[..., Any]:

@@ -317,47 +317,87 @@ def test_accumulated_gradients_are_those_of_one_large_batch(count):
     same(training, reference)
 
 
-def test_what_runs_between_accumulated_batches_takes_nothing_away():
-    """A generator that looks at the graph between its batches and behind them."""
+BETWEEN = {
+    "evaluate": lambda training: training.evaluate([batches(1)[0]]),
+    "isUpdatable": lambda training: setattr(training.layers[0].biasesParameter, "isUpdatable", True),
+    "asked": lambda training: training.resultGradientTensors(for_=training.layers[0]),
+}
+
+
+@pytest.mark.parametrize("what", BETWEEN)
+def test_what_happens_between_accumulated_batches_takes_nothing_away(what):
+    """A generator that fills its arrays anew for each batch, and does something before, between and behind them."""
     training = program()
-    reference, parts = Reference.of(training), batches(3)
+    reference, parts = Reference.of(training), batches(4)
 
     def given():
-        for part in parts:
-            yield part
-            training.evaluate([parts[0]])
+        x, t = (np.empty_like(part) for part in parts[0])
+        for source, label in parts:
+            x[:], t[:] = source, label
+            BETWEEN[what](training)
+            yield x, t
+        BETWEEN[what](training)
 
     training.fit(given, progress=False, accumulate=2)
-    reference.step(*(np.concatenate(two) for two in zip(*parts[:2], strict=True)))
-    reference.step(*parts[2])
+    for first in (0, 2):
+        reference.step(*(np.concatenate(two) for two in zip(*parts[first : first + 2], strict=True)))
+    same(training, reference)
+
+
+def test_what_runs_behind_a_last_smaller_group_takes_its_gradients():
+    """A generator that looks at the graph behind its last batch, when the last group waits for its update."""
+    training = program()
+    x, t = batches(1)[0]
+
+    def given():
+        yield from batches(3)
+        training.evaluate([(x, t)])
+
+    with pytest.raises(MLCRefusal, match="their gradients are gone"):
+        training.fit(given, progress=False, accumulate=2)
+    reference = Reference.of(training)
+    assert training.step(x, t) == pytest.approx(reference.step(x, t), rel=1e-4)
     same(training, reference)
 
 
 def test_a_generator_sees_the_update_behind_its_batches():
-    """Two batches to an update: the first of the next two is made of the weights behind it."""
+    """Two batches to an update, and each is passed before the next one is asked for."""
     training = program()
     seen: list[float] = []
 
     def given():
         for part in batches(4):
-            seen.append(float(training.evaluate([batches(1)[0]])))
+            seen.append(training.evaluate([batches(1)[0]]))
             yield part
 
     training.fit(given, progress=False, accumulate=2)
     assert seen[0] == seen[1] > seen[2] == seen[3]
 
 
-def test_a_graph_that_is_compiled_between_accumulated_batches_refuses():
+def test_other_trained_tensors_between_accumulated_batches_are_refused():
     training = program()
 
     def given():
         yield from batches(2)
-        training.compile(options=[], device=cpu())
+        assert training.stopGradient(for_=[training.layers[0].biases])
+        assert training.compile(options=[], device=cpu())
         yield from batches(1)
 
-    with pytest.raises(MLCRefusal, match="compiled between batches whose gradients are added up"):
+    with pytest.raises(MLCRefusal, match="other tensors are trained"):
         training.fit(given, progress=False, accumulate=3)
     assert training.step(*batches(1)[0]) > 0
+
+
+def test_what_is_asked_late_of_accumulated_batches_is_no_other_batch_s():
+    """The arrays hold something else by then."""
+    training = program(optimizes=False)
+    x, t = batches(1)[0]
+    with pytest.warns(MLCTrainingWarning, match="no optimizer"):
+        training.fit([(x, t)] * 2, accumulate=2, progress=False)
+    x[:] = 3
+    (gradient,) = training.resultGradientTensors(for_=training.layers[0])
+    with pytest.raises(ValueError, match="holds no data"):
+        gradient.numpy()
 
 
 def test_accumulated_batches_stay_bound_to_nothing():
@@ -369,15 +409,24 @@ def test_accumulated_batches_stay_bound_to_nothing():
             call()
 
 
-def test_accumulated_batches_of_two_threads_are_each_their_own():
-    """At rate 0 all of a thread's losses are the same."""
+def test_accumulated_gradients_of_two_threads_are_each_their_own():
+    """At rate 0 the weights stay, so that every update is given one of two gradients."""
     training = program(rate=0.0)
     (x, t), found = batches(1)[0], {}
+    given = {"a": (x, t), "b": (x * 2, t * 0)}
+    reference, seen = Reference.of(training), []
+    update = training._optimizer._update
 
-    def run(name: str, batch: tuple[np.ndarray, np.ndarray]) -> None:
-        found[name] = set(training.fit([batch] * 150, accumulate=4, progress=False).step_losses)
+    def watched(params, gradients, *more, **how):
+        seen.append(gradients[0].numpy().copy().reshape(2, 6))
+        return update(params, gradients, *more, **how)
 
-    threads = [threading.Thread(target=run, args=given) for given in (("a", (x, t)), ("b", (x * 2, t * 0)))]
+    training._optimizer._update = watched
+
+    def run(name: str) -> None:
+        found[name] = set(training.fit([given[name]] * 148, accumulate=4, progress=False).step_losses)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in given]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
@@ -387,7 +436,13 @@ def test_accumulated_batches_of_two_threads_are_each_their_own():
             thread.join()
     finally:
         sys.setswitchinterval(before)
-    assert found == {"a": {training.evaluate([(x, t)])}, "b": {training.evaluate([(x * 2, t * 0)])}}
+    for name, (source, label) in given.items():
+        assert [pytest.approx(reference.loss(source, label), rel=1e-5)] == list(found[name])
+    slopes = [2 * (s @ reference.weights.T + reference.biases - y).T @ s / y.size for s, y in given.values()]
+    which = [int(np.argmin([np.abs(g - slope).max() for slope in slopes])) for g in seen]
+    assert sorted(which) == [0] * 37 + [1] * 37
+    for gradient, number in zip(seen, which, strict=True):
+        np.testing.assert_allclose(gradient, slopes[number], rtol=1e-4, atol=1e-5)
 
 
 def test_without_an_optimizer_accumulated_batches_change_nothing_either():
@@ -432,7 +487,11 @@ def test_a_nan_epoch_is_never_the_best():
 @pytest.mark.parametrize("answer", [7, "written", [1], None, False, np.bool_(False)])
 def test_what_a_callback_gives_by_the_way_ends_nothing(answer):
     assert len(program().fit(batches(), epochs=3, callbacks=lambda epoch: answer, progress=False)) == 3
-    assert len(program().fit(batches(), epochs=3, callbacks=lambda epoch: np.bool_(True), progress=False)) == 1
+
+
+@pytest.mark.parametrize("answer", [True, np.bool_(True), np.array(True), torch.tensor(True)])
+def test_a_callback_ends_training_in_python_s_words_numpy_s_or_torch_s(answer):
+    assert len(program().fit(batches(), epochs=3, callbacks=lambda epoch: answer, progress=False)) == 1
 
 
 def test_callbacks_may_end_training():

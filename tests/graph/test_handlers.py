@@ -8,8 +8,9 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
@@ -182,6 +183,8 @@ _NEVER_RUN = {
     "method": (_Waiting().told, "an async one"),
     "object": (_Waiting(), "an async one"),
     "partial of an object": (partial(_Waiting()), "an async one"),
+    "remembered": (lru_cache(_waits), "an async one"),
+    "mock": (AsyncMock(), "an async one"),
 }
 
 

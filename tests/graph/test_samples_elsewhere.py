@@ -23,6 +23,7 @@ from mlc_torch import (
     MLCMatMulDescriptor,
     MLCMatMulLayer,
     MLCReductionType,
+    MLCReshapeLayer,
     MLCSoftmaxLayer,
     MLCSoftmaxOperation,
     MLCTensor,
@@ -30,6 +31,7 @@ from mlc_torch import (
     MLCTransposeLayer,
     last_refusal,
 )
+from mlc_torch.interop import TorchLayer
 from tests.graph.programs import cpu, data, dense, loss, on, placeholder, values
 
 SUM = MLCReductionType.sum
@@ -369,3 +371,60 @@ def test_layers_in_front_of_an_lstm_that_takes_time_first_leave_samples_where_th
         ), last_refusal()
         want_loss = ((reference(source[:, :count])[0].detach().numpy() - wanted[:, :count]) ** 2).sum()
         assert found == [pytest.approx(want_loss, rel=1e-4)]
+
+
+CANNOT_BE_CUT = {
+    "reshape": ((5, 3, 1, 2), lambda g, x: g.node(MLCReshapeLayer(shape=[5, 3, 2]), source=x), lambda x: x.squeeze(2)),
+    "a module": ((5, 3, 2), lambda g, x: g.node(TorchLayer(torch.nn.Tanh()), source=x), lambda x: x.tanh()),
+}
+
+
+@pytest.mark.parametrize("front", CANNOT_BE_CUT)
+def test_where_nobody_can_say_what_lies_in_front_of_an_lstm_the_whole_batch_runs_and_a_part_is_refused(front):
+    shape, make, by_hand = CANNOT_BE_CUT[front]
+    layer, reference = lstm(batch_first=False)
+    graph, x, numbers = MLCGraph(), placeholder(*shape), values(*shape, seed=1)
+    result = graph.node(layer, source=make(graph, x))
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.addOutputs({"y": result})
+    assert inference.compile(options=[], device=cpu())
+    want = reference(by_hand(torch.from_numpy(numbers)))[0].detach().numpy()
+    for count in (0, 3):
+        out = np.full((5, 3, 2), 7, np.float32)
+        assert inference.execute(inputsData={"x": data(numbers)}, outputsData={"y": data(out)}, batchSize=count)
+        np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-6)
+    for count in (1, 2, 5):
+        assert not inference.execute(inputsData={"x": data(numbers)}, batchSize=count)
+
+
+@pytest.mark.parametrize("first", ["tanh", "lstm"])
+def test_a_reader_that_knows_where_samples_lie_is_believed_whoever_comes_first(first):
+    layer, reference = lstm(batch_first=False)
+    graph, x, numbers = MLCGraph(), placeholder(5, 3, 2), values(5, 3, 2, seed=1)
+    made = {}
+    for kind in ("tanh", "lstm") if first == "tanh" else ("lstm", "tanh"):
+        made[kind] = graph.node(MLCActivationLayer.tanh if kind == "tanh" else layer, source=x)
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.addOutputs(made) and inference.compile(options=[], device=cpu())
+    given = torch.from_numpy(numbers[:, :2])
+    for name, want in (("lstm", reference(given)[0].detach()), ("tanh", given.tanh())):
+        out = np.full((5, 3, 2), 7, np.float32)
+        assert inference.execute(inputsData={"x": data(numbers)}, outputsData={name: data(out)}, batchSize=2)
+        np.testing.assert_allclose(out[:, :2], want, rtol=1e-4, atol=1e-6)
+        assert (out[:, 2:] == 7).all()
+
+
+def test_two_lstms_that_differ_about_one_input_take_it_whole():
+    (steps, reference), (rows, by_rows) = lstm(batch_first=False), lstm(batch_first=True)
+    graph, x, numbers = MLCGraph(), placeholder(5, 4, 2), values(5, 4, 2, seed=1)
+    made = {"rows": graph.node(rows, source=x)}
+    made["steps"] = graph.node(steps, source=graph.node(MLCActivationLayer.tanh, source=x))
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.addOutputs(made) and inference.compile(options=[], device=cpu())
+    given, out = torch.from_numpy(numbers), {name: np.zeros((5, 4, 2), np.float32) for name in made}
+    buffers = {name: data(array) for name, array in out.items()}
+    assert inference.execute(inputsData={"x": data(numbers)}, outputsData=buffers, batchSize=0), last_refusal()
+    np.testing.assert_allclose(out["rows"], by_rows(given)[0].detach(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(out["steps"], reference(given.tanh())[0].detach(), rtol=1e-4, atol=1e-6)
+    for count in (2, 3):
+        assert not inference.execute(inputsData={"x": data(numbers)}, batchSize=count)

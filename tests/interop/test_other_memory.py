@@ -202,6 +202,7 @@ def test_parametrizations_of_a_name_that_is_no_parameter_are_refused_in_words():
             RuntimeError, match=r"'weight' cannot be .*copy\.deepcopy.* \(under the names weights, biases\)$"
         ):
             norm(module.dense)
+    assert not parametrize.is_parametrized(module.dense, "scale")
 
 
 @pytest.mark.parametrize("norm", [parametrizations.weight_norm, parametrizations.spectral_norm])
