@@ -96,7 +96,10 @@ class MLCReshapeLayer(MLCLayer):
 
     def _samples(self, axes, sources, results):
         if axes[0] is not None and (axes[0] != 0 or results[0]._shape[0] != sources[0]._shape[0]):
-            mixes(f"gives the shape {results[0].shape} to samples of {sources[0].shape}, across them")
+            how = f"gives the shape {results[0].shape} to samples of {sources[0].shape}, across them"
+            # Of fewer samples there are fewer rows, each of which must then lie within one sample.
+            inside, row = math.prod(sources[0]._shape[axes[0] + 1 :]), math.prod(results[0]._shape[1:])
+            mixes(how, needs_all=axes[0] != 0 and inside % row != 0)
         return Samples(axes, axes)
 
     def _build(self):

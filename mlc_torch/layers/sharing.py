@@ -89,15 +89,17 @@ class MixesSamples(MLCRefusal):
     """A layer looks at several samples at once. ``results`` says where they lie afterwards, where that can be said."""
 
     results: Sequence[Axis] | None = None
+    needs_all = False
+    """Whether of a part of the samples it would compute something else."""
 
 
-def mixes(how: str, results: Sequence[Axis] | None = None) -> NoReturn:
+def mixes(how: str, results: Sequence[Axis] | None = None, needs_all: bool = False) -> NoReturn:
     """Refuse: the ranks hold different samples, so that a layer over all of them cannot be computed by any.
 
     One process can. ``results`` tells it where the samples lie in the results; ``None`` where they have no place of their own.
     """
     refusal = MixesSamples(f"{how}; the ranks share the batch, and none holds all samples")
-    refusal.results = results
+    refusal.results, refusal.needs_all = results, needs_all
     raise refusal
 
 

@@ -136,14 +136,16 @@ def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
         sources = [c.descriptor for c in node.reads]
         for position, cell in enumerate(node.reads):
             axes.setdefault(id(cell), node.layer._batch_axis(position, sources))
-    wanted = _wanted_axes(nodes) if any(node.layer._knows_samples for node in nodes) else {}
+    wanted = wanted_axes(nodes)
     # Most layers leave samples where they are and say the first dimension; what stands behind them knows better.
     return axes | {key: axis for key, axis in wanted.items() if axes[key] is not None}
 
 
-def _wanted_axes(nodes: Sequence[Node]) -> dict[int, int]:
+def wanted_axes(nodes: Sequence[Node]) -> dict[int, int]:
     """Where a layer that knows of samples, an LSTM, has them in the tensors that it reads, and what those were made of."""
     wanted: dict[int, int] = {}
+    if not any(node.layer._knows_samples for node in nodes):
+        return wanted
     for node in reversed(nodes):
         behind = [wanted.get(id(c)) for c in node.results]
         for position, cell in enumerate(node.reads):
@@ -189,9 +191,12 @@ def declared_batch(
     """How many samples the inputs hold: what one of them shares with the labels, else with a result that no layer reads, else
     what the first one has that counts any.
 
-    An initial state or a dictionary among the inputs counts layers or rows, not samples; an input that no layer reads counts
-    where no other does. ``linked`` says where samples lie in what other graphs compute. 0: there are no inputs.
+    What a layer that knows of samples reads decides, where there is one. An initial state or a dictionary among the inputs
+    counts layers or rows, not samples; an input that no layer reads counts where no other does. ``linked`` says where samples
+    lie in what other graphs compute. 0: there are no inputs.
     """
+    if inputs and len(by_layers := _samples_known(nodes)) == 1:
+        return by_layers.pop()
     axes = batch_axes(nodes) | dict(linked or {})
     cells = [c for c in inputs.values() if id(c) in axes] or [*inputs.values()]
     sizes = []
@@ -201,10 +206,15 @@ def declared_batch(
             sizes.append(cell.shape[axis])
     labelled = {cell.shape[0] for cell in labels.values()}
     made = {cell.shape[0] for node in nodes for cell in node.results if id(cell) not in axes}
-    behind = [(cell, axes.get(id(cell))) for node in nodes for cell in node.results]
-    sizes = sizes or [cell.shape[axis] for cell, axis in behind if axis is not None and axis > 0]
     known = [n for n in sizes if n in labelled] or [n for n in sizes if n in made] or sizes
     return known[0] if known else 0
+
+
+def _samples_known(nodes: Sequence[Node]) -> set[int]:
+    """How many samples the layers read that know where they lie."""
+    known = [node for node in nodes if node.layer._knows_samples]
+    axes = [(n.reads[0], n.layer._batch_axis(0, [c.descriptor for c in n.reads])) for n in known]
+    return {cell.shape[axis] for cell, axis in axes if axis is not None}
 
 
 def refuse_part(batch: int, labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mlc_torch.layers import MLCLossLayer
 from mlc_torch.layers.sharing import PART, UNKNOWN, Axis, MixesSamples, Samples
-from mlc_torch.nodes.feeds import batch_axes, counted_axis
+from mlc_torch.nodes.feeds import batch_axes, counted_axis, wanted_axes
 from mlc_torch.nodes.node import Node, describe, producers
 from mlc_torch.refusals import MLCRefusal, refuse
 from mlc_torch.tensor import TensorState
@@ -20,21 +20,65 @@ def axes_in_one_process(
     ``None``: the tensor is the same for all of them. ``UNKNOWN``: a layer mixed samples, which one process may do, and no
     dimension of what came of it counts them. ``linked`` says it of what other graphs compute.
     """
+    fed, sure = list(fed), wanted_axes(nodes)
     readers = batch_axes([node for node in nodes if not isinstance(node.layer, MLCLossLayer)])
     axes = {id(c): _fed_axis(c, readers, batch, linked) for c in fed}
-    labels: set[int] = set()
-    for node in nodes:
-        if isinstance(node.layer, MLCLossLayer):
-            for cell in node.reads[1:]:
-                if id(cell) not in axes or id(cell) in readers or id(cell) in linked:
-                    continue  # somebody else has said it
-                axis = _beside(cell, node.reads[0], axes.get(id(node.reads[0])), batch)
-                if id(cell) in labels and axes[id(cell)] != axis:
-                    axis = UNKNOWN
-                labels.add(id(cell))
-                axes[id(cell)] = axis
-        axes |= dict(zip(map(id, node.results), _result_axes(node, axes), strict=True))
-    return axes
+    guessed = {id(c) for c in fed if axes[id(c)] is not None} - sure.keys() - linked.keys() if sure else set[int]()
+    while True:
+        walk = _Walk(axes, guessed, readers.keys() | linked.keys(), batch)
+        wrong = walk.through(nodes)
+        if not wrong:
+            return walk.axes
+        axes |= dict.fromkeys(wrong)
+        guessed -= wrong
+
+
+class _Walk:
+    """Through the nodes of a graph, from what is fed on.
+
+    ``guessed``: what is fed with a first dimension as long as the batch, where another layer knows where samples lie. It may
+    be a row for each step of a sequence: a layer that reads it beside samples that lie elsewhere tells.
+    """
+
+    def __init__(self, fed: Mapping[int, Axis], guessed: Iterable[int], said: Collection[int], batch: int) -> None:
+        self.axes = dict(fed)
+        self._fed, self._said, self._batch = fed, said, batch
+        self._guesses = {key: frozenset((key,)) for key in guessed}
+        """What the axis of a tensor rests on, where that is guesses alone."""
+        self._labels: set[int] = set()
+
+    def through(self, nodes: Sequence[Node]) -> frozenset[int]:
+        """The guesses that turned out to be wrong, and then the rest is not worked out."""
+        for node in nodes:
+            if isinstance(node.layer, MLCLossLayer):
+                self._place_labels(node)
+            known = [self.axes.get(id(c)) for c in node.reads]
+            found, needs_all = _result_axes(node, known)
+            guesses = [
+                self._guesses.get(id(c)) if axis is not None else None
+                for c, axis in zip(node.reads, known, strict=True)
+            ]
+            behind = frozenset().union(*(guess for guess in guesses if guess is not None))
+            if UNKNOWN in found and behind:
+                surer = [None if guess else axis for axis, guess in zip(known, guesses, strict=True)]
+                if any(axis is not None for axis in surer) and UNKNOWN not in _result_axes(node, surer)[0]:
+                    return behind
+            if needs_all:
+                self.axes |= {key: UNKNOWN for key, axis in self._fed.items() if axis is not None}
+            self.axes |= dict(zip(map(id, node.results), found, strict=True))
+            if behind and all(guess for guess, axis in zip(guesses, known, strict=True) if axis is not None):
+                self._guesses |= {id(c): behind for c in node.results}
+        return frozenset()
+
+    def _place_labels(self, node: Node) -> None:
+        for cell in node.reads[1:]:
+            if id(cell) not in self.axes or id(cell) in self._said:
+                continue  # somebody else has said it
+            axis = _beside(cell, node.reads[0], self.axes.get(id(node.reads[0])), self._batch)
+            if id(cell) in self._labels and self.axes[id(cell)] != axis:
+                axis = UNKNOWN
+            self._labels.add(id(cell))
+            self.axes[id(cell)] = axis
 
 
 def _fed_axis(cell: TensorState, readers: Mapping[int, Axis], batch: int, linked: Mapping[int, Axis]) -> Axis:
@@ -74,17 +118,19 @@ def _samples_of(node: Node, known: list[Axis]) -> Samples:
     return node.layer._samples(known, sources, results)
 
 
-def _result_axes(node: Node, axes: Mapping[int, Axis]) -> Sequence[Axis]:
-    known = [axes.get(id(c)) for c in node.reads]
+def _result_axes(node: Node, known: list[Axis]) -> tuple[Sequence[Axis], bool]:
+    """Where samples lie in the results; and whether the node needs all samples to compute what it should."""
     unknown: Sequence[Axis] = [UNKNOWN] * len(node.results)
     if UNKNOWN in known:
-        return unknown
+        return unknown, False
+    needs_all = False
     try:
         found = _samples_of(node, known).results
     except MLCRefusal as why:
         said = why.results if isinstance(why, MixesSamples) else None
+        needs_all = isinstance(why, MixesSamples) and why.needs_all
         found = unknown if said is None else said
-    return [None if axis == PART else axis for axis in found]
+    return [None if axis == PART else axis for axis in found], needs_all
 
 
 def _beside(cell: TensorState, predictions: TensorState, axis: Axis, batch: int) -> Axis:

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from mlc_torch.enums import MLCExecutionOptions as Run
+from mlc_torch.layers.sharing import Axis
 from mlc_torch.nodes.feeding import SMALLER_BATCH
-from mlc_torch.nodes.feeds import batch_axes, counted_axis
+from mlc_torch.nodes.feeds import counted_axis
 from mlc_torch.refusals import MLCRefusal, strictness
 from mlc_torch.running.accumulating import Accumulation
 from mlc_torch.running.batches import Batches as Batches  # the stubs take the three from here
@@ -46,6 +47,7 @@ class FittingGraph:
     _compiled: Any
     _optimizer: Any
     _declared_batch: Callable[[], int]
+    _sample_axes: Callable[..., dict[int, Axis]]
     _planned_nodes: Callable[..., Any]
     _is_loss: Callable[..., bool]
     _look_at_result: Callable[..., None]
@@ -234,7 +236,7 @@ class FittingGraph:
         if self._compiled is None:
             raise MLCRefusal("the graph is not compiled; call compile(options:device:) first", type(self).__name__)
         fed, full, nodes = self._declared.fed(), self._declared_batch(), self._planned_nodes()
-        axes = batch_axes(nodes)
+        axes = self._sample_axes()
         counting = [
             c for _, cells in fed for c in cells.values() if not full or counted_axis(c, axes, full) is not None
         ]

@@ -22,6 +22,7 @@ from mlc_torch import (
     MLCLSTMResultMode,
     MLCMatMulDescriptor,
     MLCMatMulLayer,
+    MLCReductionLayer,
     MLCReductionType,
     MLCReshapeLayer,
     MLCSoftmaxLayer,
@@ -428,3 +429,89 @@ def test_two_lstms_that_differ_about_one_input_take_it_whole():
     np.testing.assert_allclose(out["steps"], reference(given.tanh())[0].detach(), rtol=1e-4, atol=1e-6)
     for count in (2, 3):
         assert not inference.execute(inputsData={"x": data(numbers)}, batchSize=count)
+
+
+def _beside(g, steps, rows, x, z):
+    return _sum(g, g.node(steps, source=x), z)
+
+
+ROWS_OF_STEPS = {
+    "behind": (_beside, lambda by_steps, by_rows, x, z: by_steps(x)[0] + z),
+    "behind, through a layer": (
+        lambda g, steps, rows, x, z: _beside(g, steps, rows, x, g.node(MLCActivationLayer.tanh, source=z)),
+        lambda by_steps, by_rows, x, z: by_steps(x)[0] + z.tanh(),
+    ),
+    "in front": (
+        lambda g, steps, rows, x, z: g.node(steps, source=_sum(g, x, z)),
+        lambda by_steps, by_rows, x, z: by_steps(x + z)[0],
+    ),
+    "none, turned for rows": (
+        lambda g, steps, rows, x, z: g.transpose(
+            dimensions=[1, 0, 2], source=g.node(rows, source=g.transpose(dimensions=[1, 0, 2], source=x))
+        ),
+        lambda by_steps, by_rows, x, z: by_rows(x.transpose(0, 1))[0].transpose(0, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("first", ["x", "z"])
+@pytest.mark.parametrize("where", ROWS_OF_STEPS)
+@pytest.mark.parametrize(("time", "batch"), [(5, 3), (3, 5), (4, 4)])
+def test_rows_for_each_step_beside_an_lstm_are_no_samples(where, first, time, batch):
+    """Positions of steps were cut like samples, or taken for the batch; a transposed input kept its first dimension."""
+    make, by_hand = ROWS_OF_STEPS[where]
+    (steps, by_steps), (rows, by_rows) = lstm(batch_first=False), lstm(batch_first=True)
+    graph, x, z = MLCGraph(), placeholder(time, batch, 2), placeholder(time, 1, 2)
+    numbers = {"x": values(time, batch, 2, seed=1), "z": values(time, 1, 2, seed=2)}
+    result = make(graph, steps, rows, x, z)
+    inputs = {name: {"x": x, "z": z}[name] for name in ("xz" if first == "x" else "zx")}
+    inputs = {"x": x} if where.startswith("none") else inputs
+    given = {name: data(numbers[name]) for name in inputs}
+    inference = MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs(inputs) and inference.addOutputs({"y": result})
+    assert inference.compile(options=[], device=cpu())
+    want = by_hand(by_steps, by_rows, *map(torch.from_numpy, numbers.values())).detach().numpy()
+    for count in (batch, 0, 2):
+        ran, out = count or batch, np.full((time, batch, 2), 7, np.float32)
+        assert inference.execute(inputsData=given, outputsData={"y": data(out)}, batchSize=count), last_refusal()
+        np.testing.assert_allclose(out[:, :ran], want[:, :ran], rtol=1e-4, atol=1e-6)
+        assert (out[:, ran:] == 7).all()
+    t, wanted, losses = placeholder(time, batch, 2), values(time, batch, 2, seed=3), []
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(reduction=SUM), optimizer=None)
+    assert training.addInputs(inputs, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    for count in (batch, 2):
+        assert training.execute(
+            inputsData=given,
+            lossLabelsData={"t": data(wanted)},
+            lossLabelWeightsData=None,
+            batchSize=count,
+            completionHandler=lambda result, error, seconds: losses.append(float(result)),
+        ), last_refusal()
+        assert losses[-1] == pytest.approx(((want - wanted)[:, :count] ** 2).sum(), rel=1e-4)
+
+
+def test_a_reshape_of_fewer_samples_gives_whole_rows_or_is_refused():
+    numbers = values(4, 3, 2, seed=1)
+    for shape, is_cut in (([12, 2], True), ([24], True), ([4, 6], False), ([4, 3, 2, 1], False), ([2, 2, 3, 2], False)):
+        (layer, reference), graph, x = lstm(batch_first=False), MLCGraph(), placeholder(4, 3, 2)
+        summed = MLCReductionLayer(reductionType=MLCReductionType.sum, dimensions=list(range(len(shape))))
+        result = graph.node(summed, source=graph.reshape(shape=shape, source=graph.node(layer, source=x)))
+        inference = MLCInferenceGraph(graphObjects=[graph])
+        assert inference.addInputs({"x": x}) and inference.compile(options=[], device=cpu())
+        for count in (3, 2):
+            assert inference.execute(inputsData={"x": data(numbers)}, batchSize=count) is (is_cut or count == 3), shape
+            if is_cut or count == 3:
+                want = reference(torch.from_numpy(numbers[:, :count]))[0].sum().item()
+                assert float(result) == pytest.approx(want, rel=1e-4)
+
+
+def test_a_short_batch_by_step_counts_samples_where_labels_lie():
+    """Of as many steps as samples, labels that count steps first were taken for as many samples."""
+    layer, reference = lstm(batch_first=False)
+    graph, x, t = MLCGraph(), placeholder(5, 5, 2), placeholder(5, 5, 2)
+    graph.node(layer, source=graph.transpose(dimensions=[1, 0, 2], source=x))
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    numbers, wanted = values(5, 5, 2, seed=1), values(5, 5, 2, seed=2)
+    want = reference(torch.from_numpy(numbers[:3]).transpose(0, 1))[0].detach().numpy() - wanted[:, :3]
+    assert training.evaluate([(numbers[:3], wanted)]) == pytest.approx(float((want**2).mean()), rel=1e-4)
