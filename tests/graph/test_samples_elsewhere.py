@@ -515,3 +515,48 @@ def test_a_short_batch_by_step_counts_samples_where_labels_lie():
     numbers, wanted = values(5, 5, 2, seed=1), values(5, 5, 2, seed=2)
     want = reference(torch.from_numpy(numbers[:3]).transpose(0, 1))[0].detach().numpy() - wanted[:, :3]
     assert training.evaluate([(numbers[:3], wanted)]) == pytest.approx(float((want**2).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("rows", [6, -1])
+def test_samples_that_become_several_sequences_are_counted_before_that(rows):
+    """[samples, parts, steps, features] as one sequence for each part: how many those are is not how many samples there are."""
+    (layer, reference), graph, x = lstm(batch_first=True), MLCGraph(), placeholder(3, 2, 5, 2)
+    made = graph.node(layer, source=graph.reshape(shape=[rows, 5, 2], source=x))
+    result = graph.reshape(shape=[3, 2, 10], source=made)
+    inference, numbers = MLCInferenceGraph(graphObjects=[graph]), values(3, 2, 5, 2, seed=1)
+    assert inference.addInputs({"x": x}) and inference.addOutputs({"y": result})
+    assert inference.compile(options=[], device=cpu())
+    for count in (0, 3, 2, 1):
+        ran, out = count or 3, np.full((3, 2, 10), 7, np.float32)
+        assert inference.execute(inputsData={"x": data(numbers)}, outputsData={"y": data(out)}, batchSize=count)
+        want = reference(torch.from_numpy(numbers[:ran]).flatten(0, 1))[0].detach().reshape(ran, 2, 10)
+        np.testing.assert_allclose(out[:ran], want, rtol=1e-4, atol=1e-6)
+    assert not inference.execute(inputsData={"x": data(numbers)}, batchSize=6)
+    t, wanted, losses = placeholder(3, 2, 10), values(3, 2, 10, seed=2), []
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=None)
+    assert training.addInputs({"x": x}, lossLabels={"t": t}) and training.compile(options=[], device=cpu())
+    for count in (0, 3):
+        assert training.execute(
+            inputsData={"x": data(numbers)},
+            lossLabelsData={"t": data(wanted)},
+            lossLabelWeightsData=None,
+            batchSize=count,
+            completionHandler=lambda result, error, seconds: losses.append(float(result)),
+        ), last_refusal()
+    want = reference(torch.from_numpy(numbers).flatten(0, 1))[0].detach().numpy().reshape(3, 2, 10)
+    assert losses == [pytest.approx(float(((want - wanted) ** 2).mean()), rel=1e-4)] * 2
+
+
+def test_an_lstm_over_a_constant_counts_no_samples():
+    (layer, reference), graph, x = lstm(batch_first=True), MLCGraph(), placeholder(3, 4)
+    numbers, constant = values(3, 4, seed=1), torch.from_numpy(values(1, 5, 2, seed=2))
+    total = MLCReductionLayer(reductionType=MLCReductionType.sum, dimension=1)
+    made = graph.node(layer, source=MLCTensor.from_torch(constant))
+    result = _sum(graph, x, graph.node(total, source=graph.reshape(shape=[1, 10], source=made)))
+    inference, added = MLCInferenceGraph(graphObjects=[graph]), reference(constant)[0].sum().item()
+    assert inference.addInputs({"x": x}) and inference.addOutputs({"y": result})
+    assert inference.compile(options=[], device=cpu())
+    for count in (0, 3, 2, 1):
+        ran, out = count or 3, np.full((3, 4), 7, np.float32)
+        assert inference.execute(inputsData={"x": data(numbers)}, outputsData={"y": data(out)}, batchSize=count)
+        np.testing.assert_allclose(out[:ran], numbers[:ran] + added, rtol=1e-4, atol=1e-6)
