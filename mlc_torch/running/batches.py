@@ -28,10 +28,8 @@ EXAMPLE = "for example [(x1, y1), (x2, y2)], or [(x, y)] for one batch"
 
 _NUMPY_TYPES = {type_: torch.empty(0, dtype=type_, device="cpu").numpy().dtype for type_ in DATA_TYPES}
 
-
 _NO_NUMBERS = "cSUmMV"
 """Kinds of NumPy's types that would become other numbers, or none: complex numbers, text, times, records."""
-
 
 _DECLARED_IN = {"input": "inputs", "label": "lossLabels", "label weight": "lossLabelWeights"}
 
@@ -110,9 +108,8 @@ def _converted(value: Any, kind: Any) -> np.ndarray:
     why = "" if type(value) is np.ndarray else why_not_plain(value)
     if why:
         raise ValueError(f"an array {why}")
-    if (
-        isinstance(value, _BYTES) and getattr(value, "format", "B") in _BYTE_BY_BYTE
-    ):  # NumPy would count each as a number
+    # NumPy would count each byte as a number.
+    if isinstance(value, _BYTES) and getattr(value, "format", "B") in _BYTE_BY_BYTE:
         raise TypeError(f"expected an array of numbers, got bytes; say what they hold: {_FROM_BYTES}")
     try:
         array = np.asarray(value)

@@ -504,16 +504,16 @@ def test_a_bias_is_added_to_a_product_of_many_rows(monkeypatch, rows, avx512, ap
 @pytest.mark.parametrize("trains", [False, True])
 @pytest.mark.parametrize(("rows", "turned"), [(16, True), (20, False)])
 def test_a_product_of_few_rows_is_turned(monkeypatch, rows, turned, trains):
-    """Its gradients multiply by what is no transpose, and stay as they are."""
+    """With any number of threads. Its gradients multiply by what is no transpose, and stay as they are."""
     pretend(monkeypatch, vector_code=True)
     monkeypatch.setattr(kernels, "has_avx512", lambda: True)
     monkeypatch.setattr(product_rules, "multiplies_by_acl", lambda: False)
     monkeypatch.setattr(product_rules, "multiplies_by_mkl", lambda: True)
-    layer, given = dense(512, 384), values(rows, 512, seed=5)
-    graph, x, t = MLCGraph(), placeholder(rows, 512), placeholder(rows, 384)
+    layer, given = dense(1024, 384), values(rows, 1024, seed=5)
+    graph, x, t = MLCGraph(), placeholder(rows, 1024), placeholder(rows, 384)
     y = graph.node(with_=layer, source=x)
     weights, biases = (array(part).astype(np.float64) for part in (layer.weights, layer.biases))
-    weights, wanted = weights.reshape(384, 512), values(rows, 384, seed=6)
+    weights, wanted = weights.reshape(384, 1024), values(rows, 384, seed=6)
     made = (
         MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(1.0))
         if trains
@@ -533,7 +533,7 @@ def test_a_product_of_few_rows_is_turned(monkeypatch, rows, turned, trains):
     if trains:
         made.synchronizeUpdates()
         slope = (2 * (result - wanted) / result.size).T @ given
-        np.testing.assert_allclose(array(layer.weights).reshape(384, 512), weights - slope, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(array(layer.weights).reshape(384, 1024), weights - slope, rtol=1e-4, atol=1e-5)
 
 
 def sum_over(how=([0], True), lies=((8, 8), (8, 1), torch.float32), transposed=False, **named):
