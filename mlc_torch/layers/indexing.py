@@ -171,7 +171,7 @@ def _by_rows(
         return found
     if axes[1] is not None:
         # What is gathered has a row for each index; what is scattered goes anywhere.
-        rows = dimension if indexed is sources[0] else UNKNOWN
+        rows = dimension if indexed is sources[0] and axes[0] in (None, dimension) else UNKNOWN
         mixes("has an index for each sample, and uses each for all of them", [rows])
     others = [axis for k, axis in enumerate(axes) if k != 1]
     found = aligned(others, [s for k, s in enumerate(sources) if k != 1], len(indexed._shape))

@@ -26,7 +26,7 @@ def has_cudnn_lstm(x: Tensor) -> bool:
         return False
     if torch.compiler.is_compiling() or torch.jit.is_tracing() or transformations():  # type: ignore[attr-defined]
         return False
-    return bool(torch.backends.cudnn.enabled) and torch.backends.cudnn.is_available()
+    return bool(x.numel() and torch.backends.cudnn.enabled) and torch.backends.cudnn.is_available()
 
 
 def cudnn_stack(

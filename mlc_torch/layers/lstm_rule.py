@@ -65,6 +65,8 @@ def way_for(x: torch.Tensor, hidden: int, infers: bool) -> Way:
     """How to run over ``x`` [time, batch, inputs] on the CPU; ``infers`` where no gradient is to follow."""
     if x.dtype != torch.float32 or not has_library_lstm():
         return Way.own
+    if not x.shape[1]:
+        return Way.own  # of no sequences, oneDNN ends the process (division by zero, torch 2.11 and 2.13)
     if (way := _forced.get()) is not None:
         return way
     if _X86:

@@ -95,15 +95,40 @@ class MLCReshapeLayer(MLCLayer):
         return tuple(count // known if size == -1 else size for size in self._shape)
 
     def _samples(self, axes, sources, results):
-        if axes[0] is not None and (axes[0] != 0 or results[0]._shape[0] != sources[0]._shape[0]):
-            how = f"gives the shape {results[0].shape} to samples of {sources[0].shape}, across them"
-            # Of fewer samples there are fewer rows, each of which must then lie within one sample.
-            inside, row = math.prod(sources[0]._shape[axes[0] + 1 :]), math.prod(results[0]._shape[1:])
-            mixes(how, needs_all=axes[0] != 0 and inside % row != 0)
-        return Samples(axes, axes)
+        ((axis,), shape, made) = axes, sources[0]._shape, results[0]._shape
+        if axis is None:
+            return Samples(axes, axes)
+        place, gives = _place_of(axis, shape, made), self._gives_way(axis)
+        if place is not None and (place == gives or shape[axis] == 1):
+            return Samples(axes, [place])
+        how = f"gives the shape {results[0].shape} to samples of {sources[0].shape}, across them"
+        mixes(
+            how,
+            None if place is None else [place],
+            needs_all=place is not None or not _takes_parts(axis, shape, gives, made),
+        )
+
+    def _gives_way(self, axis: int) -> int:
+        """The dimension that is shorter where the source is shorter along ``axis``, as ``Reshape`` has it."""
+        is_noted = axis == 0 and self._shape[0] != 1
+        return 0 if is_noted or -1 not in self._shape else self._shape.index(-1)
 
     def _build(self):
         return Reshape(self._shape)
+
+
+def _place_of(axis: int, shape: Sequence[int], made: Sequence[int]) -> int | None:
+    """Which dimension of the new shape is that dimension of the old one; ``None`` where it is divided or joined to others."""
+    before = math.prod(shape[:axis])
+    places = (p for p, size in enumerate(made) if size == shape[axis] and math.prod(made[:p]) == before)
+    return next(places, None)
+
+
+def _takes_parts(axis: int, shape: Sequence[int], gives: int, made: Sequence[int]) -> bool:
+    """Whether fewer samples give a part of what all give, though it has no place for each: rows that lie within one, say."""
+    before, inside = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    ahead, row = math.prod(made[:gives]), math.prod(made[gives + 1 :])
+    return before == ahead or (before % ahead == 0 and inside % row == 0)
 
 
 class Permute(nn.Module):

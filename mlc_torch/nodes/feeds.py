@@ -129,51 +129,69 @@ def checked_constants(nodes: Sequence[Node], fed: Sequence[TensorState]) -> list
     return list(constants.values())
 
 
-def batch_axes(nodes: Sequence[Node]) -> dict[int, int | None]:
-    """The dimension that counts samples, for each tensor that a node reads; ``UNKNOWN`` where its readers differ about it."""
+def batch_axes(nodes: Sequence[Node], beyond: Sequence[Node] = ()) -> dict[int, int | None]:
+    """The dimension that counts samples, for each tensor that a node reads; ``UNKNOWN`` where its readers differ about it.
+
+    ``beyond``: the nodes of linked graphs, which may read what these make.
+    """
     axes: dict[int, int | None] = {}
     for node in nodes:
         sources = [c.descriptor for c in node.reads]
         for position, cell in enumerate(node.reads):
             axes.setdefault(id(cell), node.layer._batch_axis(position, sources))
-    wanted = wanted_axes(nodes)
+    wanted = wanted_axes(nodes, beyond)
     # Most layers leave samples where they are and say the first dimension; what stands behind them knows better.
-    return axes | {key: axis for key, axis in wanted.items() if axes[key] is not None}
+    return axes | {key: axis for key, axis in wanted.items() if axes.get(key) is not None}
 
 
-def wanted_axes(nodes: Sequence[Node]) -> dict[int, int]:
+def wanted_axes(nodes: Sequence[Node], beyond: Sequence[Node] = ()) -> dict[int, int]:
     """Where a layer that knows of samples, an LSTM, has them in the tensors that it reads, and what those were made of."""
     wanted: dict[int, int] = {}
-    if not any(node.layer._knows_samples for node in nodes):
+    if not any(node.layer._knows_samples for node in (*nodes, *beyond)):
         return wanted
-    for node in reversed(nodes):
-        behind = [wanted.get(id(c)) for c in node.results]
-        for position, cell in enumerate(node.reads):
-            axis = _wanted_axis(node, position, behind)
-            if axis is not None:
-                wanted[id(cell)] = axis if wanted.get(id(cell), axis) == axis else UNKNOWN
-    return wanted
+    while True:
+        before = dict(wanted)
+        for node in reversed((*nodes, *beyond)):
+            behind = [wanted.get(id(c)) for c in node.results]
+            found = [_wanted_axis(node, position, behind) for position in range(len(node.reads))]
+            is_carried = any(axis is not None and axis != UNKNOWN for axis in found)
+            for cell, axis in zip(node.reads, found, strict=True):
+                if axis is not None and not (axis == UNKNOWN and is_carried):  # another source has the samples
+                    wanted[id(cell)] = axis if wanted.get(id(cell), axis) == axis else UNKNOWN
+        if not beyond or wanted == before:  # linked graphs come in any order
+            return wanted
 
 
 def _wanted_axis(node: Node, position: int, behind: Sequence[int | None]) -> int | None:
-    """Where samples must lie in a source, given where its results have them; ``None`` where nothing is known of those either, or
-    they come first: then they do so in the source, though each may have become several rows."""
-    sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
+    """Where samples must lie in a source, given where its results have them.
+
+    ``None``: nothing is known of it, since nothing is of the results, or samples come into being there, as rows of what was
+    reshaped. ``UNKNOWN``: not along the first dimension, which would lie elsewhere in the results.
+    """
+    sources = [c.descriptor for c in node.reads]
     if node.layer._knows_samples:
-        return node.layer._batch_axis(position, sources)
+        axis = node.layer._batch_axis(position, sources)
+        is_one = axis is not None and sources[position]._shape[axis] == 1  # a sequence whose steps may be the samples
+        return None if is_one else axis
     if all(axis is None for axis in behind):
         return None
-    for axis in range(len(sources[position]._shape)):
-        known: list[int | None] = [None] * len(sources)
-        known[position] = axis
-        try:
-            found: Sequence[int | None] | None = node.layer._samples(known, sources, results).results
-        except MLCRefusal as why:  # it looks along that dimension
-            found = why.results if isinstance(why, MixesSamples) else None
-        for made, there, want in zip(results, found or (), behind, strict=False):
+    carried = [_carried(node, position, axis) for axis in range(len(sources[position]._shape))]
+    for axis, found in enumerate(carried):
+        for cell, there, want in zip(node.results, found, behind, strict=False):
             if there is not None and there == want:  # where there is one element, it is the same for all samples
-                return axis if sources[position]._shape[axis] == made._shape[there] else None
-    return UNKNOWN if any(axis != 0 for axis in behind if axis is not None) else None
+                return axis if sources[position]._shape[axis] == cell.shape[there] else None
+    return UNKNOWN if any(axis is not None and axis >= 0 for found in carried[:1] for axis in found) else None
+
+
+def _carried(node: Node, position: int, axis: int) -> Sequence[int | None]:
+    """Where a node has in its results what lies along a dimension of one source; empty where nowhere, or nobody can say."""
+    sources, results = ([c.descriptor for c in cells] for cells in (node.reads, node.results))
+    known: list[int | None] = [None] * len(sources)
+    known[position] = axis
+    try:
+        return node.layer._samples(known, sources, results).results
+    except MLCRefusal as why:  # it looks along that dimension
+        return (why.results if isinstance(why, MixesSamples) else None) or ()
 
 
 def counted_axis(cell: TensorState, axes: Mapping[int, int | None], batch: int) -> int | None:
@@ -187,22 +205,23 @@ def declared_batch(
     labels: Mapping[str, TensorState],
     nodes: Sequence[Node],
     linked: Mapping[int, int | None] | None = None,
+    beyond: Sequence[Node] = (),
 ) -> int:
     """How many samples the inputs hold: what one of them shares with the labels, else with a result that no layer reads, else
     what the first one has that counts any.
 
-    Where a layer knows of samples, the inputs that it reads decide, or what was made of them. An initial state or a dictionary
-    among the inputs counts layers or rows, not samples; an input that no layer reads counts where no other does. ``linked``
-    says where samples lie in what other graphs compute. 0: there are no inputs.
+    Where an LSTM has samples elsewhere than first, it decides. An initial state or a dictionary among the inputs counts layers or
+    rows, not samples; an input that no layer reads counts where no other does. ``linked`` says where samples lie in what
+    other graphs compute, ``beyond`` are their nodes. 0: there are no inputs.
     """
-    wanted = wanted_axes(nodes)
-    heard = [c for c in inputs.values() if id(c) in wanted]
-    if heard and all(wanted[id(c)] == UNKNOWN for c in heard):
-        heard = [node.reads[0] for node in nodes if node.layer._knows_samples]
-    by_layers = {c.shape[wanted[id(c)]] for c in heard if wanted[id(c)] != UNKNOWN}
-    if len(by_layers) == 1:
-        return by_layers.pop()
-    axes = batch_axes(nodes) | dict(linked or {})
+    wanted = wanted_axes(nodes, beyond)
+    said = {c.shape[wanted[id(c)]] for c in inputs.values() if wanted.get(id(c), 0) > 0}
+    if not said and any(wanted.get(id(c)) == UNKNOWN for c in inputs.values()):
+        known_by = [node.reads[0] for node in (*nodes, *beyond) if node.layer._knows_samples]
+        said = {c.shape[wanted[id(c)]] for c in known_by if wanted.get(id(c), UNKNOWN) != UNKNOWN}
+    if len(said) == 1:
+        return said.pop()
+    axes = batch_axes(nodes, beyond) | dict(linked or {})
     cells = [c for c in inputs.values() if id(c) in axes] or [*inputs.values()]
     sizes = []
     for cell in cells:

@@ -13,15 +13,20 @@ from mlc_torch.tensor import TensorState
 
 
 def axes_in_one_process(
-    nodes: Sequence[Node], fed: Iterable[TensorState], batch: int, linked: Mapping[int, Axis]
+    nodes: Sequence[Node],
+    fed: Iterable[TensorState],
+    batch: int,
+    linked: Mapping[int, Axis],
+    beyond: Sequence[Node] = (),
 ) -> dict[int, Axis]:
     """Where the ``batch`` samples lie in every tensor, by the cell's identity: what a short batch is cut along.
 
     ``None``: the tensor is the same for all of them. ``UNKNOWN``: a layer mixed samples, which one process may do, and no
-    dimension of what came of it counts them. ``linked`` says it of what other graphs compute.
+    dimension of what came of it counts them. ``linked`` says it of what other graphs compute, ``beyond`` are their
+    nodes.
     """
-    fed, sure = list(fed), wanted_axes(nodes)
-    readers = batch_axes([node for node in nodes if not isinstance(node.layer, MLCLossLayer)])
+    fed, sure = list(fed), wanted_axes(nodes, beyond)
+    readers = batch_axes([node for node in nodes if not isinstance(node.layer, MLCLossLayer)], beyond)
     axes = {id(c): _fed_axis(c, readers, batch, linked) for c in fed}
     guessed = {id(c) for c in fed if axes[id(c)] is not None} - sure.keys() - linked.keys() if sure else set[int]()
     while True:

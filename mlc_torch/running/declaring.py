@@ -247,7 +247,7 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
             linked: dict[int, Axis] = {}
             if self._linked:
                 inputs, linked = inputs | self._imported(nodes), self._linked_axes(nodes, asking)
-            runs.samples = declared_batch(inputs, self._declared.labels, nodes, linked)
+            runs.samples = declared_batch(inputs, self._declared.labels, nodes, linked, self._beyond())
         return runs.samples
 
     def _sample_axes(self, asking: tuple[DeclaringGraph, ...] = ()) -> dict[int, Axis]:
@@ -256,8 +256,12 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         if runs.axes is None:
             nodes, fed, full = self._planned_nodes(), self._fed_cells(Variant.whole), self._batch_asked_by(asking)
             linked = self._linked_axes(nodes, asking) if self._linked else {}
-            runs.axes = axes_in_one_process(nodes, fed, full, linked)
+            runs.axes = axes_in_one_process(nodes, fed, full, linked, self._beyond())
         return runs.axes
+
+    def _beyond(self) -> list[Node]:
+        """The nodes of linked graphs: what they read of this one's results tells where samples lie in these."""
+        return [node for graph in self._linked for node in graph._planned_nodes()]
 
     def _linked_axes(self, nodes: list[Node], asking: tuple[DeclaringGraph, ...]) -> dict[int, Axis]:
         """The same of what these nodes read of the results of linked graphs: those that compute them know."""

@@ -21,6 +21,9 @@ from mlc_torch import (
     MLCLossDescriptor,
     MLCLossLayer,
     MLCLossType,
+    MLCLSTMDescriptor,
+    MLCLSTMLayer,
+    MLCLSTMResultMode,
     MLCOptimizerDescriptor,
     MLCReductionType,
     MLCRegularizationType,
@@ -68,6 +71,32 @@ def dense(inputs: int, outputs: int, seed: int = 0, bias: bool = True) -> MLCFul
             kernelSizes=(1, 1), inputFeatureChannelCount=inputs, outputFeatureChannelCount=outputs
         ),
     )
+
+
+def lstm(
+    batch_first: bool, layers: int = 1, mode: MLCLSTMResultMode = MLCLSTMResultMode.output
+) -> tuple[MLCLSTMLayer, torch.nn.LSTM]:
+    """Two features in and two out; torch's LSTM with the same weights beside it."""
+    torch.manual_seed(0)
+    reference = torch.nn.LSTM(2, 2, layers, bias=False, batch_first=batch_first)
+
+    def gates(kind: str) -> list[MLCTensor]:
+        whole = [getattr(reference, f"weight_{kind}_l{n}").detach() for n in range(layers)]
+        return [MLCTensor.from_torch(gate.clone()) for w in whole for gate in w.chunk(4)]
+
+    descriptor = MLCLSTMDescriptor(
+        inputSize=2,
+        hiddenSize=2,
+        layerCount=layers,
+        usesBiases=False,
+        batchFirst=batch_first,
+        isBidirectional=False,
+        returnsSequences=True,
+        dropout=0.0,
+        resultMode=mode,
+    )
+    layer = MLCLSTMLayer(descriptor=descriptor, inputWeights=gates("ih"), hiddenWeights=gates("hh"), biases=None)
+    return layer, reference
 
 
 def conv(inputs: int, outputs: int, size: int = 3) -> MLCConvolutionDescriptor:

@@ -17,8 +17,7 @@ from mlc_torch import (
     MLCInferenceGraph,
     MLCTrainingWarning,
 )
-from tests.graph.programs import array, cpu, data, dense, on, placeholder, regression, values
-from tests.graph.test_samples_elsewhere import lstm
+from tests.graph.programs import array, cpu, data, dense, lstm, on, placeholder, regression, values
 
 Run = MLCExecutionOptions
 SYNCHRONOUS = [Run.synchronous]

@@ -17,8 +17,6 @@ from mlc_torch import (
     MLCLossDescriptor,
     MLCLossLayer,
     MLCLossType,
-    MLCLSTMDescriptor,
-    MLCLSTMLayer,
     MLCLSTMResultMode,
     MLCMatMulDescriptor,
     MLCMatMulLayer,
@@ -33,34 +31,10 @@ from mlc_torch import (
     last_refusal,
 )
 from mlc_torch.interop import TorchLayer
-from tests.graph.programs import cpu, data, dense, loss, on, placeholder, values
+from tests.graph.programs import cpu, data, dense, loss, lstm, on, placeholder, values
 
 SUM = MLCReductionType.sum
 LINK = MLCGraphCompilationOptions.linkGraphs
-
-
-def lstm(batch_first: bool, layers: int = 1, mode: MLCLSTMResultMode = MLCLSTMResultMode.output):
-    """Two features in and two out; torch's LSTM with the same weights beside it."""
-    torch.manual_seed(0)
-    reference = torch.nn.LSTM(2, 2, layers, bias=False, batch_first=batch_first)
-
-    def gates(kind: str) -> list[MLCTensor]:
-        whole = [getattr(reference, f"weight_{kind}_l{n}").detach() for n in range(layers)]
-        return [MLCTensor.from_torch(gate.clone()) for w in whole for gate in w.chunk(4)]
-
-    descriptor = MLCLSTMDescriptor(
-        inputSize=2,
-        hiddenSize=2,
-        layerCount=layers,
-        usesBiases=False,
-        batchFirst=batch_first,
-        isBidirectional=False,
-        returnsSequences=True,
-        dropout=0.0,
-        resultMode=mode,
-    )
-    layer = MLCLSTMLayer(descriptor=descriptor, inputWeights=gates("ih"), hiddenWeights=gates("hh"), biases=None)
-    return layer, reference
 
 
 def gradient(graph: MLCTrainingGraph, parameter: MLCTensor, layer) -> np.ndarray:

@@ -317,3 +317,19 @@ def test_it_can_be_exported(grad):
     fresh = torch.from_numpy(values(2, 4, 3, seed=9))
     for a, b in zip(exported(fresh), module(fresh), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("trains", [False, True])
+def test_of_no_sequences_come_no_outputs(trains, bidirectional, torch_device):
+    """As with torch.nn.LSTM; oneDNN ended the process."""
+    layer = make(bidirectional=bidirectional).module.to(torch_device)
+    x = torch.zeros(0, 5, 3, device=torch_device, requires_grad=trains)
+    with torch.set_grad_enabled(trains):
+        outputs, h, c = layer(x)
+    directions = 2 if bidirectional else 1
+    assert outputs.shape == (0, 5, 4 * directions)
+    assert h.shape == c.shape == (2, directions, 0, 4)
+    if trains:
+        outputs.sum().backward()
+        assert x.grad.shape == x.shape
