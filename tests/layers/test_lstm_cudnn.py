@@ -227,8 +227,8 @@ def test_exported_and_traced_programs_have_torch_s_operations(monkeypatch):
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
     monkeypatch.setitem(available, "cudnn_lstm", True)
-    on_cuda = SimpleNamespace(is_cuda=True)
-    assert has_cudnn_lstm(on_cuda) and not has_cudnn_lstm(SimpleNamespace(is_cuda=False))
+    on_cuda, empty = (SimpleNamespace(is_cuda=True, numel=lambda n=n: n) for n in (6, 0))
+    assert has_cudnn_lstm(on_cuda) and not has_cudnn_lstm(empty) and not has_cudnn_lstm(SimpleNamespace(is_cuda=False))
     for where, name in ((torch.compiler, "is_compiling"), (torch.jit, "is_tracing")):
         with monkeypatch.context() as inside:
             inside.setattr(where, name, lambda: True)
