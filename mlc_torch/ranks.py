@@ -73,6 +73,9 @@ class Channel(NamedTuple):
     """For gradients, which are on their way while the backward pass goes on."""
 
 
+_WAITS_WITHOUT_PYTHON_S_LOCK = "2.13"
+"""The first torch of which we know that a group that ends lets others run; in 2.6 it does not."""
+
 _CHANNELS = 4
 """Each takes threads and sockets. Of more graphs than these some share one."""
 
@@ -137,6 +140,9 @@ class Ranks:
     def part(self) -> None:
         """Let go of the groups, whose threads end with them: one that still runs when Python has ended takes the process with it
         ("terminate called without an active exception"; torch 2.13, busy machine: one of 32 launches, and none of 64 since)."""
+        if torch.__version__ < _WAITS_WITHOUT_PYTHON_S_LOCK:
+            # It would wait for a thread that waits for that lock, to let go of what it has just sent (2 of 28 times 17 pairs).
+            time.sleep(0.2)
         self._words, self._channels = None, []
         del self._channel
 
