@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mlc_torch import MLCDevice, MLCGraph, MLCInferenceGraph, MLCTensor, last_refusal
 from mlc_torch.layers.joining import MLCConcatenationLayer, MLCSplitLayer
 from mlc_torch.layers.shape import MLCReshapeLayer, MLCSliceLayer, MLCTransposeLayer
+from mlc_torch.layers.sharing import MixesSamples
 from mlc_torch.refusals import MLCRefusal
 from tests.layers.records import descriptor
 from tests.layers.shape_records import cut, permuted
@@ -224,3 +225,44 @@ def test_any_reshape(data):
     unknown = data.draw(st.none() | st.integers(0, len(shape) - 1))
     asked = [-1 if i == unknown else n for i, n in enumerate(shape)]
     agrees(MLCReshapeLayer(shape=asked), x, x.reshape(shape))
+
+
+@st.composite
+def reshapes(draw):
+    """A shape, another of as many elements that may say -1 for one of its dimensions, and a dimension that counts samples."""
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4))
+    left, wanted = math.prod(shape), []
+    for _ in range(draw(st.integers(0, 3))):
+        wanted.append(draw(st.sampled_from([n for n in range(1, left + 1) if left % n == 0])))
+        left //= wanted[-1]
+    wanted = draw(st.permutations([*wanted, left]))
+    if draw(st.booleans()):
+        wanted[draw(st.integers(0, len(wanted) - 1))] = -1
+    return shape, wanted, draw(st.integers(0, len(shape) - 1))
+
+
+@settings(max_examples=300, deadline=None)
+@given(reshapes())
+def test_what_a_reshape_says_of_samples_is_what_it_does_to_fewer(given_shapes):
+    """They have a place, along which fewer are a part of all; or none, and fewer give some of the rows; or all are needed."""
+    shape, wanted, axis = given_shapes
+    layer, numbers = MLCReshapeLayer(shape=wanted), torch.arange(math.prod(shape)).reshape(shape)
+    sources, whole = [descriptor(shape)], numbers.reshape(wanted)
+    layer._note_sources(sources)
+    try:
+        place, needs_all = layer._samples([axis], sources, layer._infer(sources)).results[0], False
+    except MixesSamples as why:
+        place, needs_all = why.results and why.results[0], why.needs_all
+    for count in range(1, shape[axis]):
+        try:
+            part = layer.module(numbers.narrow(axis, 0, count))
+        except RuntimeError:  # torch has no such shape for so few
+            assert place is None or needs_all
+            continue
+        if place is not None:
+            assert torch.equal(part, whole.narrow(place, 0, count)) is not needs_all
+        elif not needs_all:
+            gives, inside = layer._gives_way(axis), math.prod(shape[axis + 1 :])
+            by_rows = (math.prod(part.shape[:gives]), -1, math.prod(part.shape[gives + 1 :]))
+            for rows, fewer in zip(whole.reshape(by_rows).tolist(), part.reshape(by_rows).tolist(), strict=True):
+                assert fewer == [row for row in rows if all(n // inside % shape[axis] < count for n in row)]
