@@ -7,6 +7,7 @@ neither. Meanwhile every function of ``torch.compile`` would refuse to run, in a
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -19,15 +20,19 @@ from mlc_torch.torch_private import available
 
 _BASE: Any = getattr(proxy_tensor, "_MakefxTracer", object)
 _USED = ("_MakefxTracer", "_set_make_fx_tracer", "decompose", "disable_autocast_cache", "wrap_key")
-_KNOWN = all(hasattr(proxy_tensor, name) for name in _USED) and hasattr(_BASE, "_convert_args_to_fake")
-"""Whether its tracer is made as that of torch 2.13; that of 2.11 is not."""
+_FAKE = getattr(_BASE, "_convert_args_to_fake", None)
+_FAKES_BY = [] if _FAKE is None else [*inspect.signature(_FAKE).parameters][1:]
+"""What the method takes that makes tensors without data."""
+_KNOWN = all(hasattr(proxy_tensor, name) for name in _USED) and _FAKES_BY in (["args"], ["f", "args"])
+"""Whether its tracer is made as that of torch 2.13 or 2.15; that of 2.11 is not."""
 
 
 class _Tracer(_BASE):
     """torch's own, modes and all, but for the step that calls ``fx.Tracer.trace``."""
 
     def _trace_inner(self, f: Callable[..., Any], *args: Any) -> fx.GraphModule:
-        tracer, given = self.fx_tracer, self._convert_args_to_fake(args)
+        tracer = self.fx_tracer
+        given = self._convert_args_to_fake(*[{"f": f, "args": args}[name] for name in _FAKES_BY])
         # What ``fx.Tracer.trace`` begins with.
         tracer.root, tracer.graph, tracer.tensor_attrs = torch.nn.Module(), fx.Graph(tracer_cls=type(tracer)), {}
         places = [tracer.create_proxy("placeholder", f"in{n}", (), {}) for n in range(len(args))]

@@ -69,7 +69,7 @@ stop.set()
 beside.join()
 assert not wrong, wrong
 assert (torch.nn.Module.__call__, torch.nn.Module.__getattr__) == before
-assert not torch.fx._symbolic_trace._is_fx_tracing_flag and not torch.compiler.is_compiling()
+assert not torch.fx._symbolic_trace.is_fx_tracing() and not torch.compiler.is_compiling()
 seen = []
 def backend(graph, examples):
     seen.append(graph)
@@ -193,4 +193,4 @@ def test_a_ctrl_c_leaves_torch_free_to_compile(monkeypatch):
     thread.start()
     thread.join(TIMEOUT)
     assert free == [True]
-    assert not torch.fx._symbolic_trace._is_fx_tracing_flag and not torch.compiler.is_compiling()
+    assert not torch.fx._symbolic_trace.is_fx_tracing() and not torch.compiler.is_compiling()

@@ -242,6 +242,7 @@ def test_torch_func_differentiates_weights(way):
     torch.testing.assert_close(mine, theirs.weight_hh_l0.grad, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own call of it, since 2.15
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own, of its jvp
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_torch_func_goes_forward_and_over_many_as_well(way):
