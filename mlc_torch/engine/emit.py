@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from mlc_torch.engine.standing import is_made_once
+from mlc_torch.engine.standing_results import memory
 from mlc_torch.engine.views import is_view
 from mlc_torch.operations import functions
 from mlc_torch.torch_private.autograd import past_autograd
@@ -28,12 +29,14 @@ def emit(
     constants: dict[str, torch.Tensor],
     sends: Sequence[Send] = (),
     empties: bool = True,
+    stand: Collection[fx.Node] = (),
 ) -> Function:
     """A function that makes the phase function.
 
     ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers, other ways to look at them); the
     function it gives takes a list of the tensors ``taken``, which it ``empties``, and returns a list for each part of the
-    outputs. ``sends`` are calls made on the way, in their order, each as soon as what it is given is there.
+    outputs. ``sends`` are calls made on the way, in their order, each as soon as what it is given is there. The results that
+    ``stand`` are written into memory which ``make`` makes.
     """
     if sends:
         nodes = _soonest(nodes)
@@ -47,18 +50,27 @@ def emit(
         if empties:  # or the list would hold on to what is no longer needed
             lines.append("taken.clear()")
     standing = set(inputs)
+    """What has the same value in each pass, as far as the phase knows."""
+    lasts = set(inputs)
+    """What is the same tensor in each pass, whatever is written into it."""
     for node in nodes:
-        stands = standing.issuperset(node.all_input_nodes)
-        if node.op == "get_attr" or (stands and (is_view(node) or is_made_once(node))):
+        given = node.all_input_nodes
+        stands = standing.issuperset(given)
+        if node.op == "get_attr" or (stands and is_made_once(node)) or (lasts.issuperset(given) and is_view(node)):
             before.append(writer.line(node))
-            standing.add(node)
+            lasts.add(node)
+            if stands:
+                standing.add(node)
             lines += calls.pop(node, ())
             continue
-        lines.append(writer.line(node))
-        dead = [
-            writer.name(n) for n in dict.fromkeys(node.all_input_nodes) if last.get(n) is node and n not in standing
-        ]
-        if node not in last:
+        if node in stand:
+            before.append(f"{writer.name(node)} = {writer.memory(node)}")
+            lines.append(f"{writer.call(node, into=node)}")
+            lasts.add(node)
+        else:
+            lines.append(writer.line(node))
+        dead = [writer.name(n) for n in dict.fromkeys(given) if last.get(n) is node and n not in lasts]
+        if node not in last and node not in lasts:
             dead.append(writer.name(node))
         if dead:
             lines.append(" = ".join(dead) + " = None")
@@ -154,8 +166,17 @@ class _Writer:
             return f"{self.name(node)} = {self.bind(self.constants[str(node.target)], 'c')}"
         if node.target is operator.getitem:
             return f"{self.name(node)} = {self.name(node.args[0])}[{node.args[1]}]"  # type: ignore[arg-type]
-        arguments = [self.value(a) for a in node.args] + [f"{k}={self.value(v)}" for k, v in node.kwargs.items()]
-        return f"{self.name(node)} = {self.function(node.target)}({', '.join(arguments)})"
+        return f"{self.name(node)} = {self.call(node)}"
+
+    def call(self, node: fx.Node, into: fx.Node | None = None) -> str:
+        """``into``: where the result is written."""
+        named = node.kwargs if into is None else {**node.kwargs, "out": into}
+        arguments = [self.value(a) for a in node.args] + [f"{k}={self.value(v)}" for k, v in named.items()]
+        return f"{self.function(node.target)}({', '.join(arguments)})"
+
+    def memory(self, node: fx.Node) -> str:
+        """What makes memory for a node's value, as it lies."""
+        return f"{self.bind(memory, 'm')}({', '.join(self.bind(how, 'k') for how in node.meta['lies'])})"
 
     def value(self, value: Any) -> str:
         if isinstance(value, fx.Node):

@@ -164,15 +164,15 @@ def add_into_slice(total: torch.Tensor, part: torch.Tensor, slices: Slices) -> t
     return total
 
 
-_MAKE_MEMORY = frozenset(
+WRITE_NOTHING = frozenset(
     {
         *(F.linear, product_with_transposed_source, product_with_transposed_weight, convolution_of_one_channel),
         *(convolution_backward, depthwise_backward, depthwise_backward_contiguous, batch_norm_backward),
-        *(product_then_bias, product_turned, bias_gradient, zeros_around, add_into_slice, aten.add_.Tensor),
-        *gelu.IN_PLACE,
-        *_WRITES,
-        *_GRADIENT_IN_PLACE.values(),
-        *STATISTICS,
+        *(product_then_bias, product_turned, bias_gradient, zeros_around),
     }
+)
+"""Functions that write into nothing they are given, keep nothing of it, and whose results are memory that nobody else has."""
+_MAKE_MEMORY = WRITE_NOTHING.union(
+    (add_into_slice, aten.add_.Tensor), gelu.IN_PLACE, _WRITES, _GRADIENT_IN_PLACE.values(), STATISTICS
 )
 """Whose results are memory that nobody else has, although torch does not say so."""

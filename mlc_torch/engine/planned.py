@@ -17,6 +17,7 @@ from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
+from mlc_torch.engine.standing_results import standing_results
 from mlc_torch.engine.trace import Draw, Recording, record
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ class Planned:
         saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         own = recording.constants
         made = (recording.readable, saved) if self._differentiates else (recording.readable,)
-        make_forward = emit(recording.forward, bound, taken, made, own, empties=self._differentiates)
+        stand = standing_results(recording, self._exchange is None and not plan.given) if self._has_one_shape() else ()
+        make_forward = emit(recording.forward, bound, taken, made, own, empties=self._differentiates, stand=stand)
         make_backward = emit(
             recording.backward,
             bound,
@@ -103,9 +105,14 @@ class Planned:
             (recording.gradients, recording.wanted),
             own,
             self._sends(recording),
+            stand=stand,
         )
         draws, lent, size = recording.draws, recording.lent, bytes_made(recording)
         return Written(plan, form, make_forward, make_backward, draws, lent, recording.written, own, size)
+
+    def _has_one_shape(self) -> bool:
+        """Whether each result on the CPU has the same shape in each pass: what other graphs compute may have another."""
+        return self.plan.device.type == "cpu" and all(c.host is not None for c in self.plan.constants)
 
     def _sends(self, recording: Recording) -> list[Send]:
         """Each bucket of gradients leaves as soon as the last of them is there."""

@@ -12,6 +12,7 @@ import torch
 
 from mlc_torch.device import queueing
 from mlc_torch.engine.session import Session
+from mlc_torch.engine.standing_results import lasting
 from mlc_torch.enums import MLCGraphCompilationOptions as Compile
 from mlc_torch.graph.locks import locked
 from mlc_torch.layers.base import MLCLayer
@@ -148,7 +149,7 @@ class GradientGraph(ExecutableGraph):
         for cell, tensor in waiting:
             value = self._gradient_value(cell, session)
             if value is not None:
-                tensor._cell.publish(_lasting(value), self._device)
+                tensor._cell.publish(value, self._device)
 
     def _show_gradients(self, session: Session) -> None:
         """``weight.grad`` of modules that the program made itself, as after ``backward``; not added to what is there.
@@ -164,7 +165,8 @@ class GradientGraph(ExecutableGraph):
                 continue
             if not gradient.is_cuda and (places[gradient.data_ptr()] > 1 or 0 in gradient.stride()):
                 gradients[place] = gradient = gradient.clone(memory_format=torch.contiguous_format)
-            parameter.grad = _lasting(gradient.detach().view(parameter.shape))
+            seen = gradient.detach().view(parameter.shape)
+            parameter.grad = lasting(seen) if gradient.is_cuda else seen
 
     def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""
@@ -184,18 +186,19 @@ class GradientGraph(ExecutableGraph):
         return MLCTensor._of(made)
 
     def _gradient_value(self, cell: TensorState, session: Session) -> torch.Tensor | None:
+        """The gradient of ``cell`` for a program to keep."""
         if session.phase.has_gradients:
             for trained, gradient in zip(session.plan.trained, session.gradients, strict=False):
                 if trained.cell is cell:
                     zeros = torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
-                    return zeros if gradient is None else gradient.reshape(cell.shape)
+                    return zeros if gradient is None else lasting(gradient.reshape(cell.shape))
         slot = session.plan.slots.get(id(cell))
         if not session.phase.has_gradients or slot is None or slot not in session.plan.wanted:
             return None
         value = session.gradient_of(slot)
         if value is None:
             return torch.zeros(cell.shape, dtype=cell.dtype, device=session.plan.device)
-        return value if tuple(value.shape) == cell.shape else into_full(cell, value)
+        return lasting(value) if tuple(value.shape) == cell.shape else into_full(cell, value)
 
     # Steering
 
@@ -288,11 +291,3 @@ def _cut(cell: TensorState, gradient: torch.Tensor, axis: Axis, batch: int) -> t
 def _kept(tensor: MLCTensor) -> MLCTensor:
     """Stands for a weak reference where the tensor is to stay."""
     return tensor
-
-
-def _lasting(gradient: torch.Tensor) -> torch.Tensor:
-    """The gradient; on CUDA, where the next pass may write into the same memory, a copy."""
-    if not gradient.is_cuda:
-        return gradient
-    with queueing(gradient.device):
-        return gradient.clone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -96,6 +96,8 @@ def _inside(thing: Any, met: set[int]) -> Iterator[torch.Tensor]:
         parts = thing
     elif isinstance(thing, FunctionType):
         parts = [cell.cell_contents for cell in thing.__closure__ or ()]
+    elif isinstance(thing, MethodType):
+        parts = [thing.__self__]
     elif type(thing).__module__.startswith("mlc_torch.engine."):
         parts = vars(thing).values() if hasattr(thing, "__dict__") else ()
     for part in parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +129,31 @@ def hold_to_plain(fast: Outcome, plain: Outcome, exact: Exact, rtol: float = 1e-
             assert no_further(mine, theirs, true, among=whole if vanishes else 0.0)
     for mine, theirs in zip(fast.buffers, plain.buffers, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=rtol, atol=rtol / 10, equal_nan=True)
+
+
+def memory_of(tensors: Iterable[torch.Tensor | None]) -> set[int]:
+    """Where they lie."""
+    return {t.untyped_storage().data_ptr() for t in tensors if t is not None and t.numel()}
+
+
+def hold_what_it_gives(case: Case, gear: Gear) -> None:
+    """What a program can be given stays as it was in later passes, which lie elsewhere as long as somebody holds it."""
+
+    def given() -> list[torch.Tensor]:
+        values = list(gear.forward(case.feeds, ()))
+        wanted = list(gear.gradient(())[1]) if case.differentiates else []
+        return [t for t in (*values, *wanted) if t is not None]
+
+    first = given()
+    copies = [t.clone() for t in first]
+    for feed in case.feeds:
+        if feed.is_floating_point():
+            feed.mul_(0.5)
+    second = given()
+    assert not (memory_of(first) & memory_of(second)) - memory_of(case.feeds)
+    for held, then in zip(first, copies, strict=True):
+        if not memory_of([held]) & memory_of(case.feeds):
+            torch.testing.assert_close(held, then, rtol=0, atol=0, equal_nan=True)
 
 
 def distance(value: torch.Tensor, exact: torch.Tensor) -> float:

@@ -411,9 +411,10 @@ class OverRows(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         aten = torch.ops.aten
-        if func is aten.sum.dim_IntList and args[0].dim() == 2 and list(args[1]) == [0]:
+        operation = func.overloadpacket
+        if operation is aten.sum and len(args) > 1 and args[0].dim() == 2 and list(args[1]) == [0]:
             self.sums.append(args[0].shape[0])
-        if func is aten.mm.default and args[0].shape[0] == 1 and bool((args[0] == 1).all()):
+        if operation is aten.mm and args[0].shape[0] == 1 and bool((args[0] == 1).all()):
             self.products.append(args[0].shape[1])
         assert func is not aten.ones.default, "ones are made once"
         return func(*args, **(kwargs or {}))
@@ -476,8 +477,8 @@ class Products(TorchDispatchMode):
         self.with_bias = self.alone = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.with_bias += func is torch.ops.aten.addmm.default
-        self.alone += func is torch.ops.aten.mm.default
+        self.with_bias += func.overloadpacket is torch.ops.aten.addmm
+        self.alone += func.overloadpacket is torch.ops.aten.mm
         return func(*args, **(kwargs or {}))
 
 
