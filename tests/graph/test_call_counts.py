@@ -17,7 +17,7 @@ from mlc_torch import (
     MLCLossType,
     MLCTrainingGraph,
 )
-from mlc_torch.engine import planned
+from mlc_torch.engine import planned, replacements
 from tests.graph.programs import cpu, data, dense, hyper, loss, placeholder, values
 
 MOST = 45
@@ -74,13 +74,14 @@ def _handler(result, error, seconds):
 
 
 def python_calls(work) -> list[str]:
-    """The functions that ``work`` calls, itself and the handler aside."""
+    """The functions that ``work`` calls, itself, the handler and kernels aside: those depend on processor and threads."""
     for _ in range(5):
         work()
     seen: list[str] = []
 
     def look(frame, event, argument):
-        if event == "call" and frame.f_code not in (work.__func__.__code__, _handler.__code__):
+        is_kernel = frame.f_code.co_filename == replacements.__file__
+        if event == "call" and not is_kernel and frame.f_code not in (work.__func__.__code__, _handler.__code__):
             seen.append(frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name)
 
     sys.setprofile(look)
