@@ -39,7 +39,7 @@ were before, which goes wrong among threads: in torch 2.6 ``torch.compile`` comp
 transformations: Callable[[], bool] = getattr(  # in a third of the time that it takes to be told which one it is
     torch._C, "_are_functorch_transforms_active", lambda: torch._C._functorch.peek_interpreter_stack() is not None
 )
-is_traced: Callable[[], Any] = torch._C._get_tracing_state
+is_traced: Callable[[], bool] = torch._C._is_tracing
 """Whether ``torch.jit.trace`` writes down what is done."""
 SURROUNDINGS: dict[str, Callable[[], Any]] = {
     "inference_mode": inference_mode,
