@@ -30,20 +30,21 @@ def emit(
     sends: Sequence[Send] = (),
     empties: bool = True,
     stand: Collection[fx.Node] = (),
+    shared: Sequence[fx.Node] = (),
 ) -> Function:
     """A function that makes the phase function.
 
-    ``make(*inputs)`` binds what stays the same from call to call (parameters, buffers, other ways to look at them); the
+    ``make(*inputs, *shared)`` binds what stays the same from call to call (parameters, buffers, other ways to look at them); the
     function it gives takes a list of the tensors ``taken``, which it ``empties``, and returns a list for each part of the
     outputs. ``sends`` are calls made on the way, in their order, each as soon as what it is given is there. The results that
-    ``stand`` are written into memory which ``make`` makes.
+    ``stand`` are written into memory which ``make`` makes, or is given where they are ``shared`` with another phase.
     """
     if sends:
         nodes = _soonest(nodes)
     writer = _Writer(constants)
     last = _last_uses(nodes, [o for part in outputs for o in part])
     calls = _placed(nodes, sends, writer)
-    bound_inputs = [writer.name(n) for n in inputs]
+    bound_inputs = [writer.name(n) for n in (*inputs, *shared)]
     before, lines = [], []
     if taken:
         lines.append(f"{', '.join(writer.name(n) for n in taken)}, = taken")
@@ -51,7 +52,7 @@ def emit(
             lines.append("taken.clear()")
     standing = set(inputs)
     """What has the same value in each pass, as far as the phase knows."""
-    lasts = set(inputs)
+    lasts = {*inputs, *shared}
     """What is the same tensor in each pass, whatever is written into it."""
     for node in nodes:
         given = node.all_input_nodes
@@ -64,9 +65,10 @@ def emit(
             lines += calls.pop(node, ())
             continue
         if node in stand:
-            before.append(f"{writer.name(node)} = {writer.memory(node)}")
-            lines.append(f"{writer.call(node, into=node)}")
-            lasts.add(node)
+            if node not in lasts:
+                before.append(f"{writer.name(node)} = {writer.memory(node)}")
+                lasts.add(node)
+            lines.append(writer.call(node, into=node))
         else:
             lines.append(writer.line(node))
         dead = [writer.name(n) for n in dict.fromkeys(given) if last.get(n) is node and n not in lasts]

@@ -17,7 +17,7 @@ from mlc_torch.engine.kernels import choose_kernels
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.rewrite import simplify
-from mlc_torch.engine.standing_results import standing_results
+from mlc_torch.engine.standing_results import Lies, memory, standing_results
 from mlc_torch.engine.trace import Draw, Recording, record
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Written:
     """The plan's when it was recorded."""
     make_forward: Function
     make_backward: Function
+    shared: Sequence[Lies]
+    """How that memory lies which both of them are bound to, behind parameters and buffers."""
     draws: list[Draw]
     lent: list[int]
     written: Sequence[int]
@@ -68,6 +70,7 @@ class Planned:
         self._draws, self._lent, self._written = written.draws, written.lent, written.written
         self._saved: list[torch.Tensor] | None = None
         standing = [*(p.detach() for p in plan.parameters), *(b.detach() for b in plan.buffers)]
+        standing += [memory(*lies) for lies in written.shared]
         self._forward, self._backward = written.make_forward(*standing), written.make_backward(*standing)
         if plan.device.type == "cpu":
             self._forward, self._backward = kept(self._forward, self._backward, written.size, mode.differentiates)
@@ -93,11 +96,14 @@ class Planned:
         gradients = [*recording.gradients, *recording.wanted]
         there = {*recording.forward, *taken}
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
-        saved = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
+        stand = standing_results(recording, self._exchange is None and not plan.given) if self._has_one_shape() else ()
+        both = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
+        saved, shared = [n for n in both if n not in stand], [n for n in both if n in stand]
         own = recording.constants
         made = (recording.readable, saved) if self._differentiates else (recording.readable,)
-        stand = standing_results(recording, self._exchange is None and not plan.given) if self._has_one_shape() else ()
-        make_forward = emit(recording.forward, bound, taken, made, own, empties=self._differentiates, stand=stand)
+        make_forward = emit(
+            recording.forward, bound, taken, made, own, empties=self._differentiates, stand=stand, shared=shared
+        )
         make_backward = emit(
             recording.backward,
             bound,
@@ -106,9 +112,11 @@ class Planned:
             own,
             self._sends(recording),
             stand=stand,
+            shared=shared,
         )
         draws, lent, size = recording.draws, recording.lent, bytes_made(recording)
-        return Written(plan, form, make_forward, make_backward, draws, lent, recording.written, own, size)
+        lies = [n.meta["lies"] for n in shared]
+        return Written(plan, form, make_forward, make_backward, lies, draws, lent, recording.written, own, size)
 
     def _has_one_shape(self) -> bool:
         """Whether each result on the CPU has the same shape in each pass: what other graphs compute may have another."""

@@ -93,6 +93,10 @@ def _all_that_is(node: fx.Node) -> Sequence[fx.Node] | None:
     return found
 
 
+Lies = tuple[Sequence[int], Sequence[int], torch.dtype]
+"""Shape, strides and type."""
+
+
 def memory(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Where a result stands."""
     return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
