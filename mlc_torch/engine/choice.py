@@ -16,7 +16,7 @@ from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import Plain
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned, Written
-from mlc_torch.engine.trace import NotRecordable
+from mlc_torch.engine.recorder import NotRecordable
 from mlc_torch.engine.updater import Updater
 from mlc_torch.refusals import in_one_line, log, pass_on_signals
 

@@ -201,9 +201,7 @@ def direct(target: Any) -> Function:
     if target in _BRIEFER:
         return _BRIEFER[target]
     name = target._schema.name.removeprefix("aten::")
-    if name in _NOT_DIRECT or any(
-        a.name in _OTHERWISE_LEFT_OUT and a.has_default_value() for a in target._schema.arguments
-    ):
+    if name in _NOT_DIRECT or any(_is_read_otherwise(a) for a in target._schema.arguments):
         return target
     for home in _HOMES:
         found = getattr(home, name, None)
@@ -213,13 +211,18 @@ def direct(target: Any) -> Function:
 
 
 # Bindings whose arguments differ from the operation's.
-_NOT_DIRECT = frozenset(
-    {"index", "_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"}
-)
+_NOT_DIRECT = frozenset({"_to_copy", "slice", "split", "slice_backward", "select_backward", "max", "min", "to"})
 
 _OTHERWISE_LEFT_OUT = frozenset({"reduction"})
 """Arguments that mean something else to a binding where they are left out, as torch's dispatcher leaves out whatever equals the
 operation's default: of a loss the mean, to the binding every element."""
+
+
+def _is_read_otherwise(argument: Any) -> bool:
+    """By a binding: of a list of indices it takes every one for a tensor, and ``x[..., i]`` has none for what comes before."""
+    left_out = argument.name in _OTHERWISE_LEFT_OUT and argument.has_default_value()
+    return left_out or str(argument.type) == "List[Optional[Tensor]]"
+
 
 _BRIEFER = {torch.ops.aten.view.default: torch._C._VariableFunctions.reshape}
 """What does the same for less: of a shape, torch's view first wonders whether it is a type (4.6 and 2.6 µs on a Neoverse-N1)."""

@@ -21,9 +21,10 @@ from mlc_torch.engine.gear import Gradients, Tensors
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plan import Plan
 from mlc_torch.engine.planned import Planned
+from mlc_torch.engine.recorder import NotRecordable
 from mlc_torch.engine.recording import stream_for
 from mlc_torch.engine.standing import is_made_once
-from mlc_torch.engine.trace import NotRecordable, Recording
+from mlc_torch.engine.trace import Recording
 from mlc_torch.engine.views import bytes_of, is_view, written_by
 
 aten = torch.ops.aten

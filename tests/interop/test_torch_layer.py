@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import mlc_torch as mlc
-from mlc_torch.engine.trace import _Recorder
+from mlc_torch.engine.recorder import Recorder
 from mlc_torch.interop import TorchLayer, TorchOptimizer
 from mlc_torch.running.state import Variant
 from tests.interop.programs import DEVICES, data, device, empty, numbers, settings, squared_error
@@ -97,6 +97,32 @@ class WithLoss(nn.Module):
         return y * self.loss(y, torch.ones_like(y))
 
 
+class Written(nn.Module):
+    """Writes into columns, some of which are told of behind what stays as it is: torch has no index for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x):
+        y = self.linear(x) * 2
+        y[..., torch.tensor([1, 3])] = 0.5 * y[:, torch.tensor([0, 2])]
+        y[..., torch.tensor([0])] += x[..., :1]
+        return y
+
+
+class Signed(nn.Module):
+    """Autograd gives a sign's gradient zeros without memory; torch 2.13 and 2.6 die of a product of those that is watched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x):
+        y = self.linear(x)
+        return y + (y.square() + 0.5).rsqrt().sgn()
+
+
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, ...]]] = {
     "perceptron": (lambda: nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), (4, 3), (4, 2)),
     "batch norm": (lambda: nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), (4, 3), (4, 2)),
@@ -109,6 +135,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, .
     "dictionary": (Named, (4, 3), (4, 2)),
     "odd tensors": (Odd, (4, 3), (4, 2)),
     "a loss inside": (WithLoss, (4, 3), (4, 2)),
+    "written by columns": (Written, (4, 3), (4, 4)),
+    "signs": (Signed, (4, 3), (4, 2)),
     "tied": (lambda: tied(), (4, 3), (4, 3)),
     "used twice": (lambda: used_twice(), (4, 3), (4, 3)),
     "convolutions": (
@@ -635,7 +663,7 @@ def test_the_program_s_own_compiling_goes_on_whoever_records():
         for _ in range(4):
             Trained(CallsCompiled(), (4, 3), (4, 2))
 
-    with _Recorder():  # as another thread may look while this one records: the flag is the whole process's
+    with Recorder():  # as another thread may look while this one records: the flag is the whole process's
         assert not torch.utils._python_dispatch._is_in_torch_dispatch_mode
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(record, range(4)))
