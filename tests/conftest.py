@@ -40,13 +40,25 @@ def torch_device(request) -> torch.device:
     return torch.device(request.param)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Modules and tests are no garbage: ``gc`` does not look for any among them while they are made, nor ever after.
+
+    That took half a second whenever a test collects what it has made, and a fifth of the time in which tests are found.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture
-def only_what_is_new() -> Iterator[None]:
-    """``gc`` collects and lists only what the test makes: what a whole run has loaded takes a tenth of a second each time."""
+def only_what_is_new() -> None:
+    """``gc`` collects and lists only what the test makes: what was there before stays out of it from here on."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def pytest_report_header() -> str:
