@@ -50,29 +50,33 @@ def emit(
         lines.append(f"{', '.join(writer.name(n) for n in taken)}, = taken")
         if empties:  # or the list would hold on to what is no longer needed
             lines.append("taken.clear()")
-    standing = set(inputs)
+    same_value = set(inputs)
     """What has the same value in each pass, as far as the phase knows."""
-    lasts = {*inputs, *shared}
-    """What is the same tensor in each pass, whatever is written into it."""
+    same_tensor = {*inputs, *shared}
+    """What is the same tensor in each pass, whatever is written into it: another look at it is made once, a copy is not."""
     for node in nodes:
         given = node.all_input_nodes
-        stands = standing.issuperset(given)
-        if node.op == "get_attr" or (stands and is_made_once(node)) or (lasts.issuperset(given) and is_view(node)):
+        stands = same_value.issuperset(given)
+        if (
+            node.op == "get_attr"
+            or (stands and is_made_once(node))
+            or (same_tensor.issuperset(given) and is_view(node))
+        ):
             before.append(writer.line(node))
-            lasts.add(node)
+            same_tensor.add(node)
             if stands:
-                standing.add(node)
+                same_value.add(node)
             lines += calls.pop(node, ())
             continue
         if node in stand:
-            if node not in lasts:
+            if node not in same_tensor:
                 before.append(f"{writer.name(node)} = {writer.memory(node)}")
-                lasts.add(node)
+                same_tensor.add(node)
             lines.append(writer.call(node, into=node))
         else:
             lines.append(writer.line(node))
-        dead = [writer.name(n) for n in dict.fromkeys(given) if last.get(n) is node and n not in lasts]
-        if node not in last and node not in lasts:
+        dead = [writer.name(n) for n in dict.fromkeys(given) if last.get(n) is node and n not in same_tensor]
+        if node not in last and node not in same_tensor:
             dead.append(writer.name(node))
         if dead:
             lines.append(" = ".join(dead) + " = None")

@@ -23,7 +23,7 @@ from mlc_torch.engine.replacements import (
     product_with_transposed_source,
     product_with_transposed_weight,
 )
-from mlc_torch.engine.views import STATISTICS, bytes_of, is_view, may_write
+from mlc_torch.engine.views import STATISTICS, bytes_of, is_view, may_keep, may_write
 
 aten = torch.ops.aten
 
@@ -133,7 +133,7 @@ def _has_own_memory(node: fx.Node) -> bool:
         elif (
             maker.target is not aten.add_.Tensor and maker.target not in _WRITES
         ):  # a module's own may write into anything
-            is_made = maker.target in _MAKE_MEMORY or not may_write(maker)
+            is_made = maker.target in _MAKE_MEMORY or not (may_write(maker) or may_keep(maker))
             return not is_view(node) and is_made and maker.op == "call_function"
         source = maker.args[0]
         if list(source.users) != [maker]:
@@ -171,7 +171,8 @@ WRITE_NOTHING = frozenset(
         *(product_then_bias, product_turned, bias_gradient, zeros_around),
     }
 )
-"""Functions that write into nothing they are given, keep nothing of it, and whose results are memory that nobody else has."""
+"""Functions that write into nothing they are given, keep nothing of it (which may be written over in the next pass), and whose
+results are memory that nobody else has."""
 _MAKE_MEMORY = WRITE_NOTHING.union(
     (add_into_slice, aten.add_.Tensor), gelu.IN_PLACE, _WRITES, _GRADIENT_IN_PLACE.values(), STATISTICS
 )

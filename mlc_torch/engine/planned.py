@@ -84,11 +84,8 @@ class Planned:
     def _write(self, feeds: Tensors, constants: Tensors, injected: Tensors) -> Written:
         """Two functions: the backward one is handed what it needs of the forward one's values."""
         plan, form = self.plan, self.plan.form()
-        chosen = choose_kernels(
-            record(plan, feeds, constants, injected, self.mode),
-            plan.device,
-            [f.shape for f in feeds] == [c.shape for c in plan.cells[: plan.fed_count]],
-        )
+        is_declared = [f.shape for f in feeds] == [c.shape for c in plan.cells[: plan.fed_count]]
+        chosen = choose_kernels(record(plan, feeds, constants, injected, self.mode), plan.device, is_declared)
         recording = self._arranged(simplify(chosen, plan.device))
         given = recording.placeholders
         bound = given["parameters"] + given["buffers"]
@@ -96,7 +93,7 @@ class Planned:
         gradients = [*recording.gradients, *recording.wanted]
         there = {*recording.forward, *taken}
         needed = [*(i for node in recording.backward for i in node.all_input_nodes), *gradients]
-        stand = standing_results(recording, self._exchange is None and not plan.given) if self._has_one_shape() else ()
+        stand = standing_results(recording, self._keeps_gradients()) if is_declared and self._has_one_shape() else ()
         both = [n for n in dict.fromkeys(n for n in needed if isinstance(n, fx.Node)) if n in there]
         saved, shared = [n for n in both if n not in stand], [n for n in both if n in stand]
         own = recording.constants
@@ -118,8 +115,14 @@ class Planned:
         lies = [n.meta["lies"] for n in shared]
         return Written(plan, form, make_forward, make_backward, lies, draws, lent, recording.written, own, size)
 
+    def _keeps_gradients(self) -> bool:
+        """Whether gradients are nobody else's: an exchange sends them meanwhile, and a program that gave a module has them as the
+        ``grad`` of its parameters."""
+        return self._exchange is None and not self.plan.given
+
     def _has_one_shape(self) -> bool:
-        """Whether each result on the CPU has the same shape in each pass: what other graphs compute may have another."""
+        """Whether each result on the CPU has the same shape in each pass: what a linked graph computes may have another. (It has
+        no memory of its own before that has run.)"""
         return self.plan.device.type == "cpu" and all(c.host is not None for c in self.plan.constants)
 
     def _sends(self, recording: Recording) -> list[Send]:

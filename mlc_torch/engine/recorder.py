@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,8 +45,9 @@ MAKERS = {
 _FEW = 2**16
 """A constant of at most this many elements is kept, rather than made again at every run."""
 _EASIER = {torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default}
-"""What is done in an operation's place. Autograd makes zeros without memory for the gradient of ``sgn``, and where somebody
-watches, ``aten.mul.Scalar`` of those calls itself until the stack is full and the process dies (torch 2.6 and 2.13)."""
+"""What is done in an operation's place, with the same arguments. Autograd makes zeros without memory for the gradient of ``sgn``,
+and where somebody watches, ``aten.mul.Scalar`` of those calls itself until the stack is full and the process dies (torch 2.6 and
+2.13)."""
 _SAME = {torch.ops.aten.detach.default, torch.ops.aten.alias.default, torch.ops.aten.lift_fresh.default}
 
 
@@ -114,9 +115,9 @@ class Recorder(TorchDispatchMode):
         func = _EASIER.get(func, func)
         if self._paused:
             return func(*args, **kwargs)
-        if _UNFIT & set(func.tags) and not (_draws_nothing(func, args, kwargs) or _counts_nothing(func, args)):
-            raise NotRecordable(f"{func} gives what only its values, or chance, decide")
         nodes = [fx.node.map_aggregate(a, self._argument) for a in args]
+        if _UNFIT & set(func.tags) and not (_draws_nothing(func, args, kwargs) or _counts_nothing(func, args, nodes)):
+            raise NotRecordable(f"{func} gives what only its values, or chance, decide")
         named = {k: fx.node.map_aggregate(v, self._argument) for k, v in kwargs.items()}
         made = func(*args, **kwargs)
         if func in _SAME or _looks_the_same(func, args, made):
@@ -157,9 +158,25 @@ def _draws_nothing(func: Any, args: Any, kwargs: Any) -> bool:
     return bool(rates) and not any(given.get(name, 0.0) for name in rates)
 
 
-def _counts_nothing(func: Any, args: Any) -> bool:
-    """Indices count as deciding how much there is, because a mask is one, too; those that are numbers do not."""
-    return func is torch.ops.aten.index.Tensor and all(i is None or i.dtype in _NUMBERS for i in args[1])
+def _counts_nothing(func: Any, args: Any, nodes: Any) -> bool:
+    """Indices count as deciding how much there is, because a mask is one, too; those that are numbers do not.
+
+    They are computed of what the graph is given; others a module brings along, and may bring others the next time.
+    """
+    if func is not torch.ops.aten.index.Tensor or not all(i is None or i.dtype in _NUMBERS for i in args[1]):
+        return False
+    return any(n.op == "placeholder" for n in _all_behind(i for i in nodes[1] if i is not None))
+
+
+def _all_behind(nodes: Iterable[fx.Node]) -> dict[fx.Node, None]:
+    """The nodes, and whatever they are made of."""
+    found = dict.fromkeys(nodes)
+    rest = list(found)
+    while rest:
+        given = [n for n in rest.pop().all_input_nodes if n not in found]
+        found.update(dict.fromkeys(given))
+        rest += given
+    return found
 
 
 def _looks_the_same(func: Any, args: Any, made: Any) -> bool:
@@ -178,4 +195,5 @@ def _strides(made: Any) -> Any:
 def _where(tensor: torch.Tensor) -> Any:
     if tensor.numel() == 0:
         return id(tensor)
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device
+    turned = tensor.is_conj(), tensor.is_neg()  # views that torch tells apart by a mark alone
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.device, turned

@@ -16,7 +16,7 @@ from torch import fx
 from mlc_torch.device import queueing
 from mlc_torch.engine.in_place import WRITE_NOTHING
 from mlc_torch.engine.trace import Recording
-from mlc_torch.engine.views import bytes_of, is_view, written_by
+from mlc_torch.engine.views import bytes_of, is_view, may_keep, written_by
 from mlc_torch.tensor.addresses import LITTLE
 
 aten = torch.ops.aten
@@ -24,9 +24,9 @@ aten = torch.ops.aten
 _MOST = 64 << 10
 """Bytes of a result. Of more, torch's part is so large that finding memory does not count."""
 _MOST_GRADIENT = LITTLE
-"""Bytes of a gradient, which is copied when somebody asks for it."""
+"""Bytes of a gradient, which is copied when somebody asks for it: as a tensor by ``lasting``, as bytes by ``host_bytes``."""
 _ALL = 1 << 20
-"""Bytes of all that stands in a plan for some batch: they are there as long as the plan is."""
+"""Bytes of all that stands in a plan: they are there as long as the plan is."""
 
 TOLD_WHERE = frozenset(
     {
@@ -86,7 +86,8 @@ def _all_that_is(node: fx.Node) -> Sequence[fx.Node] | None:
     for known in found:  # which grows on the way
         for user in known.users:
             written = written_by(user)
-            if user.op != "output" and written is None and user.target not in WRITE_NOTHING:
+            is_unknown = written is None and user.target not in WRITE_NOTHING
+            if user.op != "output" and (is_unknown or may_keep(user)):
                 return None
             if is_view(user) or (written and known in written):
                 found.append(user)
@@ -107,4 +108,4 @@ def lasting(gradient: torch.Tensor) -> torch.Tensor:
     if gradient.is_cuda:
         with queueing(gradient.device):
             return gradient.clone()
-    return gradient.clone() if gradient.nbytes <= _MOST_GRADIENT else gradient
+    return gradient.clone() if gradient.untyped_storage().nbytes() <= _MOST_GRADIENT else gradient

@@ -80,13 +80,22 @@ def may_write(node: fx.Node) -> bool:
     return written is None or bool(written)
 
 
+_HOMES = ("aten", "prims", "mlc_torch")
+
+
+def may_keep(node: fx.Node) -> bool:
+    """Whether a node calls an operation that is neither torch's nor ours: it says what it writes into, not what it remembers of
+    what it is given and gives."""
+    return getattr(node.target, "namespace", "aten") not in _HOMES
+
+
 def gets_out(node: fx.Node) -> bool:
-    """Whether a result may be this node's memory, or an operation may write into it."""
+    """Whether a result may be this node's memory, or an operation may write into it, or keep it."""
     seen = [node]
     for known in seen:  # which grows on the way: views may be many
         for user in known.users:
             written = written_by(user)
-            if user.op == "output" or written is None or known in written:
+            if user.op == "output" or written is None or known in written or may_keep(user):
                 return True
             if is_view(user):
                 seen.append(user)

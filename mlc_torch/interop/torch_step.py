@@ -21,8 +21,6 @@ class Step:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._may_keep = not type(optimizer).__module__.startswith("torch.optim.")
-        """Whether it may look at a gradient again in a later step: torch's own copy what they need."""
         self._originals: Tensors = []
         self._copies: Tensors = []
         self._states: list[tuple[Any, dict[str, Any]]] = []
@@ -51,7 +49,7 @@ class Step:
         """Hand each parameter its gradient, and let torch step. The gradients that it held come back."""
         self._gradients = [(p, p.grad) for p, _ in pairs]
         for p, gradient in pairs:
-            p.grad = (lasting(gradient) if self._may_keep else gradient).reshape(p.shape)
+            p.grad = lasting(gradient).reshape(p.shape)  # a hook, or an optimizer of the program's, may keep it
         self._optimizer.step()
         self._is_made = True
         self._give_back_gradients()

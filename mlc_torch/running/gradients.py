@@ -166,7 +166,7 @@ class GradientGraph(ExecutableGraph):
             if not gradient.is_cuda and (places[gradient.data_ptr()] > 1 or 0 in gradient.stride()):
                 gradients[place] = gradient = gradient.clone(memory_format=torch.contiguous_format)
             seen = gradient.detach().view(parameter.shape)
-            parameter.grad = lasting(seen) if gradient.is_cuda else seen
+            parameter.grad = lasting(seen) if gradient.is_cuda else seen  # on the CPU none of a given module's stands
 
     def _add_late(self, session: Session, cells: Sequence[TensorState]) -> None:
         """Gradients that were asked for when the forward pass was under way or over."""

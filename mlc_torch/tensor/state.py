@@ -394,7 +394,7 @@ def host_bytes(value: torch.Tensor) -> memoryview:
     size = value.nbytes
     if not size:
         return memoryview(b"")
-    if size <= LITTLE:
+    if size <= LITTLE:  # a gradient of so few bytes may lie where the next pass writes
         return memoryview(memory_type(size).from_address(value.data_ptr()).raw)
     # A third of the time that a NumPy array would take.
     return memoryview(memory_at(value.data_ptr(), size, value)).cast("B").toreadonly()

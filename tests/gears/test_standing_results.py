@@ -120,6 +120,19 @@ def test_of_much_nothing_stands():
         assert (old.data_ptr() == new.data_ptr()) is (old.nbytes <= 16 << 10)
 
 
+def test_nothing_stands_for_other_batch_sizes():
+    program = regression(sgd(1e-3), widths=(6, 50, 50, 3), batch=40)
+    assert program.compile() and program.execute()
+    before = standing_bytes(program)
+    for size in range(1, 40):
+        for _ in range(3):
+            assert program.execute(batchSize=size)
+    assert program.training._runs.last.gear.name == "planned"
+    assert (
+        standing_bytes(program) < before + 40 * 1024
+    )  # what passes of 39 sizes must keep, and losses of one number each
+
+
 # What a program keeps
 
 
@@ -223,6 +236,71 @@ def test_an_optimizer_may_keep_the_gradients_it_was_given(torch_device):
         twins.append([layer.weights.numpy().copy() for layer in program.layers])
     for mine, theirs in zip(*twins, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def _by_hook(optimizer, look):
+    optimizer.register_step_pre_hook(lambda *_: look())
+
+
+def _by_step(optimizer, look):
+    step = optimizer.step
+    optimizer.step = lambda: (look(), step())
+
+
+@pytest.mark.parametrize("way", [_by_hook, _by_step])
+def test_whoever_looks_at_an_optimizer_s_work_may_keep_gradients(way, torch_device):
+    program, kept = regression(widths=(6, 5, 3), device=on(torch_device)), []
+    assert program.compile()
+    parameters = [*program.graph.to_module().parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    way(optimizer, lambda: kept.extend((p.grad, p.grad.clone()) for p in parameters))
+    assert program.training.compileOptimizer(TorchOptimizer(optimizer))
+    for _ in range(4):
+        assert program.execute()
+    assert len(kept) == 4 * len(parameters)
+    for held, then in kept:
+        assert torch.equal(held, then)
+
+
+_library = torch.library.Library("mlc_torch_standing_results", "FRAGMENT")
+_library.define("noted(Tensor x) -> Tensor")
+_noted: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+
+def _note(x):
+    made = x * 2
+    _noted.extend((t, t.clone()) for t in (x, made))
+    return made
+
+
+_library.impl("noted", _note, "CPU")
+torch.library.register_fake("mlc_torch_standing_results::noted", torch.empty_like, lib=_library)
+torch.library.register_autograd("mlc_torch_standing_results::noted", lambda ctx, g: g * 2, lib=_library)
+
+
+def test_a_program_s_own_operation_may_keep_what_it_is_given_and_gives():
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(6, 5), torch.nn.Linear(5, 3)
+
+        def forward(self, x):
+            inside = torch.tanh(self.first(x))
+            return self.second(torch.relu(torch.ops.mlc_torch_standing_results.noted(inside - 0.1)))
+
+    graph, x, t = MLCGraph(), placeholder(4, 6), placeholder(4, 3)
+    graph.node(TorchLayer(Network()), source=x)
+    training = MLCTrainingGraph(graphObjects=[graph], lossLayer=loss(), optimizer=sgd(0.1))
+    assert training.addInputs({"x": x}, lossLabels={"t": t})
+    program = Program(training, graph, {"x": x}, {"t": t}, {"x": values(4, 6), "t": values(4, 3, seed=1)})
+    assert program.compile()
+    _noted.clear()
+    for seed in range(4):
+        program.given["x"][...] = values(4, 6, seed=seed)
+        assert program.execute()
+    assert training._runs.last.gear.name == "planned" and len(_noted) >= 6
+    for held, then in _noted:
+        assert torch.equal(held, then)
 
 
 def test_whatever_runs_in_between_writes_elsewhere():

@@ -97,8 +97,8 @@ class WithLoss(nn.Module):
         return y * self.loss(y, torch.ones_like(y))
 
 
-class Written(nn.Module):
-    """Writes into columns, some of which are told of behind what stays as it is: torch has no index for that."""
+class Indexed(nn.Module):
+    """Writes into columns behind what stays as it is, for which torch has no index, and reads where its data say."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,9 +106,21 @@ class Written(nn.Module):
 
     def forward(self, x):
         y = self.linear(x) * 2
-        y[..., torch.tensor([1, 3])] = 0.5 * y[:, torch.tensor([0, 2])]
-        y[..., torch.tensor([0])] += x[..., :1]
-        return y
+        y[..., torch.tensor([1, 3])] = x[:, :2].tanh()
+        return y + y[torch.arange(len(y), device=y.device), x.argmax(1)].unsqueeze(1)
+
+
+class Complex(nn.Module):
+    """Of conjugates torch computes nothing until it must: they lie where the numbers themselves lie, with a mark."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.real, self.imaginary = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x):
+        a, b = self.real(x), self.imaginary(x)
+        z = torch.complex(a, b) * torch.complex(b, a.tanh()).conj()
+        return z.real + 2 * z.conj().imag + (z.unsqueeze(1) @ z.unsqueeze(1).mH).real.flatten(1)
 
 
 class Signed(nn.Module):
@@ -135,7 +147,8 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], tuple[int, .
     "dictionary": (Named, (4, 3), (4, 2)),
     "odd tensors": (Odd, (4, 3), (4, 2)),
     "a loss inside": (WithLoss, (4, 3), (4, 2)),
-    "written by columns": (Written, (4, 3), (4, 4)),
+    "indices": (Indexed, (4, 3), (4, 4)),
+    "complex numbers": (Complex, (4, 3), (4, 2)),
     "signs": (Signed, (4, 3), (4, 2)),
     "tied": (lambda: tied(), (4, 3), (4, 3)),
     "used twice": (lambda: used_twice(), (4, 3), (4, 3)),
@@ -905,3 +918,26 @@ def test_each_run_takes_buffers_as_they_are(way, size, options):
     assert int(net.calls) == before + 3
     net.scale.fill_(7.0)
     np.testing.assert_allclose(run(), given * 7, rtol=1e-6)
+
+
+class Choosing(nn.Module):
+    """Takes columns by a list that is the program's to change, not by what its data say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.columns = [0, 1]
+
+    def forward(self, x):
+        return 2 * x[:, self.columns]
+
+
+def test_a_list_of_indices_counts_in_each_run():
+    net, graph, x = Choosing(), mlc.MLCGraph(), empty(4, 3)
+    y = graph.node(TorchLayer(net), source=x)
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=[], device=device())
+    given = numbers(4, 3, seed=1)
+    for columns in ([0, 1], [2, 0], [2, 2]):
+        net.columns[:] = columns
+        assert inference.execute(inputsData={"x": data(given)}, batchSize=4), mlc.last_refusal()
+        np.testing.assert_array_equal(y.numpy(), 2 * given[:, columns])
