@@ -94,7 +94,7 @@ class Recorder(TorchDispatchMode):
     def node_of(self, tensor: torch.Tensor | None) -> fx.Node | None:
         if tensor is None:
             return None
-        node = self._nodes.get(_where(tensor))
+        node = self._nodes.get(where_it_lies(tensor))
         if node is None:
             # A tensor that no recorded operation made: a module's own constant.
             name = f"constant{len(self.constants)}"
@@ -106,7 +106,7 @@ class Recorder(TorchDispatchMode):
     def _know(self, tensor: torch.Tensor, node: fx.Node) -> None:
         if tensor.is_sparse:
             raise NotRecordable("a module computes with sparse tensors (nn.Embedding(sparse=True) does)")
-        self._nodes[_where(tensor)] = node
+        self._nodes[where_it_lies(tensor)] = node
         node.meta.setdefault("lies", (tuple(tensor.shape), tensor.stride(), tensor.dtype))
         self._held.append(tensor)
 
@@ -183,7 +183,7 @@ def _looks_the_same(func: Any, args: Any, made: Any) -> bool:
     """Whether a view shows what it was given, unchanged: torch makes several for a product of matrices."""
     if not (func.is_view or func in UNSAFE) or not isinstance(made, torch.Tensor):
         return False
-    return _where(made) == _where(args[0])
+    return where_it_lies(made) == where_it_lies(args[0])
 
 
 def _strides(made: Any) -> Any:
@@ -192,7 +192,7 @@ def _strides(made: Any) -> Any:
     return made.stride() if isinstance(made, torch.Tensor) else None
 
 
-def _where(tensor: torch.Tensor) -> Any:
+def where_it_lies(tensor: torch.Tensor) -> Any:
     if tensor.numel() == 0:
         return id(tensor)
     turned = tensor.is_conj(), tensor.is_neg()  # views that torch tells apart by a mark alone

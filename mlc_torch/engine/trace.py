@@ -23,9 +23,10 @@ from mlc_torch.engine.layouts import called
 from mlc_torch.engine.mode import Mode
 from mlc_torch.engine.plain import lent_values, run_forward, run_gradient, set_training
 from mlc_torch.engine.plan import Plan, Step
-from mlc_torch.engine.recorder import Recorder
+from mlc_torch.engine.recorder import NotRecordable, Recorder, where_it_lies
 from mlc_torch.engine.undo import way_back
-from mlc_torch.engine.views import drop_unread, share_copies
+from mlc_torch.engine.values_read import without_values
+from mlc_torch.engine.views import drop_unread, root_of, share_copies, written_by
 from mlc_torch.layers.noise import Noise
 
 
@@ -84,6 +85,9 @@ def _recorded(
             "constants": [c.detach().clone() for c in constants],
             "injected": [g.detach().clone() for g in injected],
         }
+    own = given["buffers"] + (given["parameters"] if plan.device.type != "cuda" else [])
+    """There ``flatten_parameters`` moves parameters, and changes none."""
+    lay = [*map(where_it_lies, own)]
     placeholders = {kind: [recorder.placeholder(t) for t in tensors] for kind, tensors in given.items()}
     for node in placeholders["parameters"]:
         node.meta["stands"] = True  # the same tensor in every pass, though its memory may move
@@ -110,6 +114,7 @@ def _recorded(
         stack.enter_context(torch.set_grad_enabled(mode.differentiates))
         stack.enter_context(uncompiled(plan))
         stack.enter_context(recorder)
+        stack.enter_context(without_values(plan, mode.differentiates))
         call = functional(stand_in, plan.device, what_follows(plan, mode.differentiates))
         env = run_forward(plan, given["feeds"], given["constants"], call=call)
         readable = [recorder.node_of(env[slot]) for slot in plan.readable]
@@ -121,6 +126,7 @@ def _recorded(
         if mode.differentiates:
             leaves = [stand_in[id(leaf)] for leaf in plan.leaves]
             gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
+    _must_lie_still(own, lay)
     outputs: list[list[Any]] = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
     recorder.graph.output(outputs)
     share_copies(recorder.graph, forward)
@@ -134,11 +140,24 @@ def _recorded(
         backward=[n for n in calls if n not in ahead],
         readable=outputs[0],
         lent=lent,
-        written=[n for n, copy in enumerate([*given["feeds"], *given["constants"]]) if copy._version],
+        written=_written(recorder.graph, placeholders["feeds"] + placeholders["constants"]),
         gradients=outputs[1],
         wanted=outputs[2],
         draws=draws,
     )
+
+
+def _must_lie_still(own: Tensors, lay: Sequence[Any]) -> None:
+    """A module gives a tensor of its own other memory (``buffer.data = ...``, ``buffer.set_``) past everybody who looks on."""
+    for tensor, before in zip(own, lay, strict=True):
+        if where_it_lies(tensor) != before:
+            raise NotRecordable("a module gives a parameter or a buffer other memory (its .data, or set_)")
+
+
+def _written(graph: fx.Graph, given: Sequence[fx.Node]) -> list[int]:
+    """Which of these nodes something writes into. (What is written by way of ``tensor.data`` counts no version of the tensor.)"""
+    written = {root_of(into) for node in graph.nodes for into in written_by(node) or ()}
+    return [number for number, node in enumerate(given) if node in written]
 
 
 def functional(

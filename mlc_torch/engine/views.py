@@ -118,20 +118,20 @@ def share_copies(graph: fx.Graph, nodes: Sequence[fx.Node]) -> None:
         into = written_by(node)
         if into is None:
             return
-        written.update(map(_root, into))
+        written.update(map(root_of, into))
     first: dict[Any, fx.Node] = {}
     for node in nodes:
         if node.target is not torch.ops.aten.clone.default or "memory_format" not in node.kwargs:
             continue
         source: Any = node.args[0]
-        if _root(source) in written or gets_out(node):
+        if root_of(source) in written or gets_out(node):
             continue
         known = first.setdefault((source, node.kwargs["memory_format"]), node)
         if known is not node:
             node.replace_all_uses_with(known)
 
 
-def _root(node: fx.Node) -> fx.Node:
+def root_of(node: fx.Node) -> fx.Node:
     """What a view looks at, a part is taken from, or an operation has written into and gives back."""
     while True:
         if is_view(node) or node.target is operator.getitem:

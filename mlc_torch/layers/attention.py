@@ -188,8 +188,11 @@ class MLCMultiheadAttentionLayer(MLCLayer):
             first, *rest = mask._shape
             if len(rest) == 1:
                 of_type(mask, BOOLEAN, "the key mask")
-                if first < batch or rest != [keys]:
-                    refuse(f"the key mask must have the shape {[batch, keys]}, got {mask.shape}")
+                # Of a larger batch it may be; but that which has the shape of torch's attention mask is one, which would be cut.
+                is_of_queries = [first, *rest] == [queries, keys] and first != batch
+                if first < batch or rest != [keys] or is_of_queries:
+                    out = f"; an attention mask has the shape {[1, queries, keys]}" if is_of_queries else ""
+                    refuse(f"the key mask must have the shape {[batch, keys]}, got {mask.shape}{out}")
                 continue
             of_type(mask, BOOLEAN | {query._dataType}, "the attention mask")
             heads = self._descriptor.headCount

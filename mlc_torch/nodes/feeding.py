@@ -207,6 +207,9 @@ def check_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int, c
         out = f"{SMALLER_BATCH}{there}" if there and not rest else ""
         if not counts:
             out = "; its first dimension counts no samples, so it is given whole, whatever the size of the batch"
+        given = list(getattr(data._owner, "shape", ()))
+        if counts and len(cell.shape) > 1 and given[:1] == [batch or cell.shape[0]] and given[1:] != [*cell.shape[1:]]:
+            out = f"; its shape is {given}, and each of its {given[0]} samples takes {[*cell.shape[1:]]}"
         if data._shape is None and data._length * size == needed:
             out = "; the length of data is counted in bytes"
         refuse(

@@ -437,6 +437,10 @@ def test_too_little_data_is_told_in_bytes_and_elements():
             x[:3],
             "holds 72 bytes (18 elements), shape [4, 6] needs 96 (24 elements); for a smaller batch give batchSize=3",
         ),
+        (
+            MLCTensorData(bytesNoCopy=np.ones(4, np.float32), length=16),
+            "needs 96 (24 elements); its shape is [4], and each of its 4 samples takes [6]",
+        ),
         (MLCTensorData(bytesNoCopy=x, length=x.size), "needs 96 (24 elements); the length of data is counted in bytes"),
     ):
         assert not program.training.execute(inputsData={"x": short}, **given)

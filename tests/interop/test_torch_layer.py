@@ -832,6 +832,95 @@ def test_a_module_that_works_in_place_leaves_a_constant_alone():
         np.testing.assert_array_equal(constant.numpy(), held)
 
 
+class ThroughData(nn.Module):
+    """Writes into what it is given past torch's count of writes."""
+
+    def forward(self, x):
+        x.data.clamp_(min=0)
+        return x * 1
+
+
+@pytest.mark.parametrize("rows", [2, 64], ids=["little", "much"])
+@pytest.mark.parametrize("options", [[], [PLAIN]], ids=["fast", "plain"])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_a_module_that_writes_through_data_leaves_the_caller_s_alone(rows, options, is_constant):
+    held = np.random.default_rng(2).standard_normal((rows, 600)).astype(np.float32)
+    given = held.copy()
+    graph, x = mlc.MLCGraph(), mlc.MLCTensor(shape=[rows, 600])
+    source = mlc.MLCTensor.from_torch(torch.from_numpy(given)) if is_constant else x
+    result = graph.node(TorchLayer(ThroughData()), source=source)
+    if is_constant:
+        result = graph.node(mlc.MLCArithmeticLayer(operation=mlc.MLCArithmeticOperation.add), sources=[result, x])
+    inference = mlc.MLCInferenceGraph(graphObjects=[graph])
+    assert inference.addInputs({"x": x}) and inference.compile(options=options, device=device())
+    fed = np.zeros_like(held) if is_constant else given
+    for _ in range(4):
+        assert inference.execute(inputsData={"x": data(fed)}, batchSize=rows)
+        np.testing.assert_array_equal(given, held)
+        np.testing.assert_array_equal(result.numpy(), np.maximum(held, 0))
+
+
+class ByNumPy(torch.autograd.Function):
+    """As in torch's tutorial on extensions by NumPy, but for its forward pass."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(gradient.numpy() * (1 - np.tanh(x.numpy()) ** 2))
+
+
+class GradientByNumPy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, x):
+        return ByNumPy.apply(self.linear(x))
+
+
+class HookByNumbers(GradientByNumPy):
+    def forward(self, x):
+        y = self.linear(x)
+        if y.requires_grad:
+            y.register_hook(lambda g: torch.tensor((2 * np.array(g.tolist())).tolist()))
+        return y
+
+
+class OtherMemory(GradientByNumPy):
+    """Gives its buffer other memory instead of other values."""
+
+    def forward(self, x):
+        y = self.linear(x)
+        self.seen.data = 0.5 * self.seen + y.detach().mean(0)
+        return y + self.seen
+
+
+class SetMemory(GradientByNumPy):
+    def forward(self, x):
+        y = self.linear(x)
+        with torch.no_grad():
+            self.seen.set_(0.5 * self.seen + y.mean(0))
+        return y + self.seen
+
+
+@pytest.mark.parametrize("options", [(), (PLAIN,)], ids=["fast", "plain"])
+@pytest.mark.parametrize("kind", [GradientByNumPy, HookByNumbers, OtherMemory, SetMemory])
+def test_what_a_recording_would_not_see_runs_module_by_module(kind, options):
+    ours, theirs = made(kind), made(kind)
+    program = Trained(ours, (4, 3), (4, 2), "cpu", options)
+    np.testing.assert_allclose(program.train(4), plain_loop(theirs, (4, 3), (4, 2), 4), rtol=1e-4)
+    for key, value in theirs.state_dict().items():
+        torch.testing.assert_close(ours.state_dict()[key], value, rtol=1e-4, atol=1e-5)
+    assert program.gear() == "plain"
+    assert program.training.summary().why.startswith("a module " if not options else "compiled with")
+
+
 class LeftOutNowAndThen(nn.Module):
     """A layer that is skipped by chance, as in networks of stochastic depth."""
 

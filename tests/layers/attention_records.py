@@ -282,6 +282,12 @@ REFUSALS = [
     Refusal("float key mask", _short, "key mask must be boolean", [_Q, _K, _K, ((2, 5), "float32")]),
     Refusal("key mask shape", _short, "[2, 5]", [_Q, _K, _K, ((2, 4), "bool")]),
     Refusal("key mask batch", _short, "[2, 5]", [_Q, _K, _K, ((1, 5), "bool")]),
+    Refusal(
+        "torch's attention mask, which would be taken for keys",
+        _short,
+        "the key mask must have the shape [2, 5], got [3, 5]; an attention mask has the shape [1, 3, 5]",
+        [_Q, _K, _K, ((3, 5), "bool")],
+    ),
     Refusal("two key masks", _short, "at most", [_Q, _K, _K, ((2, 5), "bool"), ((2, 5), "bool")]),
     Refusal("attention mask shape", _short, "[1, 3, 5] or [4, 3, 5]", [_Q, _K, _K, ((2, 3, 5), "bool")]),
     Refusal("attention mask type", _short, "the attention mask", [_Q, _K, _K, ((1, 3, 5), "int32")]),
