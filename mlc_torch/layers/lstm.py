@@ -251,7 +251,8 @@ class MLCLSTMLayer(MLCLayer):
         time, batch, _ = layout.extent(source._shape)
         states, lengths = _split(rest)
         if lengths is not None:
-            of_type(lengths, INDICES, "the sequence lengths (the last source)")
+            alone = "" if states else "; states are two, [input, h0, c0]"
+            of_type(lengths, INDICES, f"the sequence lengths (the last source{alone})")
             if element_count(lengths) < batch:
                 refuse(f"the sequence lengths must hold a number for each of {batch} sequences, got {lengths.shape}")
         expected = (d.layerCount, _directions(d), batch, d.hiddenSize)

@@ -43,6 +43,15 @@ def checked_hook(tensor: Any, hook: Any) -> Hook:
             raise TypeError(
                 f"{_WHO}: the hook of {label!r} must return a torch.Tensor or None, it gave {describe(made)}"
             )
+        if made is not None and _form(made) != _form(gradient):
+            raise TypeError(
+                f"{_WHO}: the hook of {label!r} must return what has the form of the gradient, {_form(gradient)}, it gave "
+                f"{_form(made)}"
+            )
         return made
 
     return call
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{list(tensor.shape)} {tensor.dtype} on {tensor.device}".replace("torch.", "")

@@ -102,6 +102,11 @@ def test_compile_before_add_inputs():
     assert inference.compile(options=[], device=cpu())
     assert not inference.execute(inputsData=program.inputs_data(), batchSize=0)
     assert "no data for" in str(last_refusal()) and "addInputs" in str(last_refusal())
+    other = placeholder(4, 6)
+    other.label = "other"
+    assert inference.addInputs({"x": other})
+    assert not inference.execute(inputsData=program.inputs_data(), batchSize=0)
+    assert last_refusal().reason.endswith("; the input 'x' is declared with other [4, 6], which nothing reads")
     assert inference.addInputs(program.inputs) and inference.execute(inputsData=program.inputs_data(), batchSize=0)
 
 

@@ -74,15 +74,26 @@ def test_a_gradient_hook_needs_a_result_and_a_callable():
         program.training.register_gradient_hook(program.result)
 
 
-@pytest.mark.parametrize(("given", "came"), [("no", "'no' .str"), (np.zeros((4, 3)), r"an array of shape \[4, 3\]")])
-def test_a_gradient_hook_gives_a_tensor_or_nothing(given, came):
+_A_TENSOR = "must return a torch.Tensor or None, it gave"
+_OF_THE_FORM = r"must return what has the form of the gradient, \[4, 3\] float32 on cpu, it gave"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("no", f"{_A_TENSOR} 'no' .str"),
+        (np.zeros((4, 3)), rf"{_A_TENSOR} an array of shape \[4, 3\]"),
+        (torch.zeros(1, 3), rf"{_OF_THE_FORM} \[1, 3\] float32 on cpu"),
+        (torch.zeros(4, 3, dtype=torch.float64), rf"{_OF_THE_FORM} \[4, 3\] float64 on cpu"),
+    ],
+)
+def test_a_gradient_hook_gives_a_gradient_or_nothing(given, says):
     program = regression()
     assert program.compile()
     program.result.label = "prediction"
     handle = program.training.register_gradient_hook(program.result, lambda gradient: given)
     before = array(program.layers[0].weights)
-    must = "the hook of 'prediction' must return a torch.Tensor or None, it gave"
-    with pytest.raises(TypeError, match=f"MLCTrainingGraph.register_gradient_hook: {must} {came}"):
+    with pytest.raises(TypeError, match=f"MLCTrainingGraph.register_gradient_hook: the hook of 'prediction' {says}"):
         program.execute()
     np.testing.assert_array_equal(array(program.layers[0].weights), before)
     handle.remove()

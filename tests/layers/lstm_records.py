@@ -426,7 +426,7 @@ REFUSALS = [
     Refusal("four dimensions, time first", _time_first, "batchFirst false", [((2, 2, 1, 4), "float32")]),
     Refusal("features", _layer, "3 features, the LSTM takes 2", [((2, 4, 3), "float32")]),
     Refusal("integer input", _layer, "int32", [((2, 4, 2), "int32")]),
-    Refusal("float lengths", _layer, "lengths", [_X, ((2,), "float32")]),
+    Refusal("float lengths", _layer, "(the last source; states are two, [input, h0, c0])", [_X, ((2,), "float32")]),
     Refusal("too few lengths", _layer, "2 sequences", [_X, ((1,), "int32")]),
     Refusal("state shape", _layer, "batch, hidden] = [1, 1, 2, 3], got [1, 2, 3]", [_X, ((1, 2, 3), "float32"), _H]),
     Refusal("state too small a batch", _layer, "c0 must be", [_X, _H, ((1, 1, 1, 3), "float32")]),
