@@ -221,12 +221,8 @@ class DeclaringGraph(MLCGraph, inherits_initializers=False):
         if not bare:
             return None
         names = ", ".join(f"{c.label} {list(c.shape)}" for c in bare)
-        read = {id(c) for node in nodes for c in node.reads}
-        unread = [(f"{k} {n!r}", c) for k, cells in self._declared.fed() for n, c in cells.items() if id(c) not in read]
-        others = "".join(
-            f"; the {of} is declared with {c.label} {list(c.shape)}, which nothing reads" for of, c in unread
-        )
-        return f"no data for {names}: declare it with addInputs, or give the tensor data{others}"
+        unread = self._declared.unread_by(nodes)
+        return f"no data for {names}: declare it with addInputs, or give the tensor data{unread}"
 
     def _linked_results(self) -> set[int]:
         """The tensors that linked graphs compute."""

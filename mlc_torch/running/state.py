@@ -3,7 +3,7 @@ gradients, and what has been run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -51,6 +51,12 @@ class Declared:
     def fed(self) -> list[tuple[str, Mapping[str, TensorState]]]:
         """What a call is given data for, by kind, in the order of a call's dictionaries."""
         return [("input", self.inputs), ("label", self.labels), ("label weight", self.label_weights)]
+
+    def unread_by(self, nodes: Sequence[Node]) -> str:
+        """In words, what is declared for a call and none of these reads."""
+        read = {id(c) for node in nodes for c in node.reads}
+        unread = [(f"{kind} {n!r}", c) for kind, cells in self.fed() for n, c in cells.items() if id(c) not in read]
+        return "".join(f"; the {of} is declared with {c.label}, which nothing reads" for of, c in unread)
 
     def returns_inputs(self) -> bool:
         """Whether one of these is an output, too."""

@@ -241,7 +241,8 @@ WRONG = {
     "fewer inputs": (lambda t: t.step(X[:4], T), "4 in the input 'x', 8 in the label 't'"),
     "fewer labels": (lambda t: t.step(X, T[:4]), "8 in the input 'x', 4 in the label 't'"),
     "no samples": (lambda t: t.fit([(X[8:], T[8:])]), "a batch has no samples: the input 'x' is an array without rows"),
-    "classes": (lambda t: t.step(X, T[:, 0]), "for each sample of a batch give a row of that shape"),
+    "classes": (lambda t: t.step(X, T[:, 0]), "its shape is [8], and each of its 8 samples takes [2]"),
+    "bytes of too few": (lambda t: t.step(X, data(memoryview(T[:, 0].tobytes()))), "for each sample of a batch give a row of"),
     "transposed": (lambda t: t.step(X.T, T), "is an array of shape [6, 8], the tensor's shape is [8, 6]"),
     "an unknown name": (lambda t: t.step({"X": X}, {"t": T}), "inputsData names 'X'; addInputs declared for it: x; closest: x"),
 }  # fmt: skip
