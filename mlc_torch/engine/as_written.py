@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mlc_torch.engine.plan import Plan, is_known
+from mlc_torch.engine.plan import Plan, all_known
 from mlc_torch.forks import free_in_child_lock
 
 
@@ -69,6 +69,6 @@ if hasattr(os, "register_at_fork"):
 
 def uncompiled(plan: Plan) -> AbstractContextManager[Any]:
     """For a plan with modules of the program's own. Who compiles one has loaded torch's compiler; nobody else waits for that."""
-    if "torch._dynamo" not in sys.modules or all(map(is_known, (m for root in plan.modules for m in root.modules()))):
+    if "torch._dynamo" not in sys.modules or all_known(plan):
         return nullcontext()
     return as_written

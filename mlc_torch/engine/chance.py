@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mlc_torch.engine.plan import Plan, is_known
+from mlc_torch.engine.plan import Plan, all_known
 from mlc_torch.going_back import undone
 
 T = TypeVar("T")
@@ -19,7 +19,7 @@ def watching_chance(plan: Plan, record: Callable[[], T]) -> tuple[T, bool]:
 
     A layer that is left out now and then by ``random.random()`` would be left out always, or never, by what was recorded.
     """
-    if all(map(is_known, (m for root in plan.modules for m in root.modules()))):
+    if all_known(plan):
         return record(), False
     of_python, of_numpy = random.getstate(), _of_numpy()
     was_asked = False

@@ -223,6 +223,11 @@ def module_hooks(plan: Plan) -> tuple[dict[Any, Any], ...]:
     )
 
 
+def all_known(plan: Plan) -> bool:
+    """Whether every module of a plan is, down to the innermost."""
+    return all(is_known(m) for root in plan.modules for m in root.modules())
+
+
 def is_known(module: nn.Module) -> bool:
     """Whether a module is torch's own or ours: of a program's, nobody knows what it does with what it is given."""
     return type(module).__module__.startswith(("torch.nn.modules.", "mlc_torch."))

@@ -85,9 +85,7 @@ def _recorded(
             "constants": [c.detach().clone() for c in constants],
             "injected": [g.detach().clone() for g in injected],
         }
-    own = given["buffers"] + (given["parameters"] if plan.device.type != "cuda" else [])
-    """There ``flatten_parameters`` moves parameters, and changes none."""
-    lay = [*map(where_it_lies, own)]
+    lay = _lay(plan, given["parameters"] + given["buffers"])
     placeholders = {kind: [recorder.placeholder(t) for t in tensors] for kind, tensors in given.items()}
     for node in placeholders["parameters"]:
         node.meta["stands"] = True  # the same tensor in every pass, though its memory may move
@@ -126,7 +124,7 @@ def _recorded(
         if mode.differentiates:
             leaves = [stand_in[id(leaf)] for leaf in plan.leaves]
             gradients, wanted = run_gradient(plan, env, given["injected"], leaves)
-    _must_lie_still(own, lay)
+    _must_lie_still(lay)
     outputs: list[list[Any]] = [readable, *([recorder.node_of(g) for g in part] for part in (gradients, wanted))]
     recorder.graph.output(outputs)
     share_copies(recorder.graph, forward)
@@ -147,9 +145,16 @@ def _recorded(
     )
 
 
-def _must_lie_still(own: Tensors, lay: Sequence[Any]) -> None:
+def _lay(plan: Plan, copies: Tensors) -> list[tuple[torch.Tensor, Any]]:
+    """Where copies of a plan's own tensors lie, but for recurrent weights: ``flatten_parameters`` moves those, and changes none."""
+    movable = {id(p) for step in plan.steps for part in step.recurrent for p in part.parameters()}
+    pairs = zip([*plan.parameters, *plan.buffers], copies, strict=True)
+    return [(copy, where_it_lies(copy)) for original, copy in pairs if id(original) not in movable]
+
+
+def _must_lie_still(lay: Sequence[tuple[torch.Tensor, Any]]) -> None:
     """A module gives a tensor of its own other memory (``buffer.data = ...``, ``buffer.set_``) past everybody who looks on."""
-    for tensor, before in zip(own, lay, strict=True):
+    for tensor, before in lay:
         if where_it_lies(tensor) != before:
             raise NotRecordable("a module gives a parameter or a buffer other memory (its .data, or set_)")
 

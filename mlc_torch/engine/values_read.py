@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from mlc_torch.engine.plan import Plan, is_known
+from mlc_torch.engine.plan import Plan, all_known
 from mlc_torch.engine.recorder import NotRecordable
 
 _READING = {torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.tolist, torch.Tensor.__dlpack__}
@@ -25,5 +25,4 @@ class NoValuesRead(TorchFunctionMode):
 
 def without_values(plan: Plan, differentiates: bool) -> AbstractContextManager[Any]:
     """Refuses to record a pass that reads values. Only one with a gradient: of others, modules run without values beforehand."""
-    modules = (m for root in plan.modules for m in root.modules())
-    return NoValuesRead() if differentiates and not all(map(is_known, modules)) else nullcontext()
+    return NoValuesRead() if differentiates and not all_known(plan) else nullcontext()

@@ -202,20 +202,24 @@ def check_bytes(name: str, cell: TensorState, data: MLCTensorData, batch: int, c
         refuse(f"batchSize is {batch}, the tensor for {name!r} holds {cell.shape[0]} samples")
     needed = descriptor._sample_bytes * batch if batch else cell.nbytes
     if data._length < needed:
-        samples = f" and batchSize {batch}" if batch else ""
-        size, (there, rest) = cell.dtype.itemsize, divmod(data._length, descriptor._sample_bytes)
-        out = f"{SMALLER_BATCH}{there}" if there and not rest else ""
-        if not counts:
-            out = "; its first dimension counts no samples, so it is given whole, whatever the size of the batch"
-        given = list(getattr(data._owner, "shape", ()))
-        if counts and len(cell.shape) > 1 and given[:1] == [batch or cell.shape[0]] and given[1:] != [*cell.shape[1:]]:
-            out = f"; its shape is {given}, and each of its {given[0]} samples takes {[*cell.shape[1:]]}"
-        if data._shape is None and data._length * size == needed:
-            out = "; the length of data is counted in bytes"
+        samples, size = f" and batchSize {batch}" if batch else "", cell.dtype.itemsize
         refuse(
-            f"data for {name!r} holds {data._length} bytes ({data._length // size} elements), shape "
-            f"{descriptor.shape}{samples} needs {needed} ({needed // size} elements){out}"
+            f"data for {name!r} holds {data._length} bytes ({data._length // size} elements), shape {descriptor.shape}{samples} "
+            f"needs {needed} ({needed // size} elements){_why_too_few(cell, data, batch, counts, needed)}"
         )
+
+
+def _why_too_few(cell: TensorState, data: MLCTensorData, batch: int, counts: bool, needed: int) -> str:
+    """What too few bytes for ``batch`` samples most likely are, as the end of a refusal."""
+    if data._shape is None and data._length * cell.dtype.itemsize == needed:
+        return "; the length of data is counted in bytes"
+    if not counts:
+        return "; its first dimension counts no samples, so it is given whole, whatever the size of the batch"
+    rows, *row = getattr(data._owner, "shape", None) or (0,)
+    if rows == (batch or cell.shape[0]) and tuple(row) != cell.shape[1:]:
+        return f"; its shape is {[rows, *row]}, and each of its {rows} samples takes {[*cell.shape[1:]]}"
+    there, rest = divmod(data._length, cell.descriptor._sample_bytes)
+    return f"{SMALLER_BATCH}{there}" if there and not rest else ""
 
 
 def warn_unbound(given: Mapping[str, object], tensors: Mapping[str, object]) -> None:

@@ -43,15 +43,22 @@ def checked_hook(tensor: Any, hook: Any) -> Hook:
             raise TypeError(
                 f"{_WHO}: the hook of {label!r} must return a torch.Tensor or None, it gave {describe(made)}"
             )
-        if made is not None and _form(made) != _form(gradient):
+        if made is not None and _form(made) != (expected := _form(gradient)):
             raise TypeError(
-                f"{_WHO}: the hook of {label!r} must return what has the form of the gradient, {_form(gradient)}, it gave "
-                f"{_form(made)}"
+                f"{_WHO}: the hook of {label!r} must return what has the form of the gradient, {_said(*expected)}, it gave "
+                f"{_said(*_form(made))}"
             )
         return made
 
     return call
 
 
-def _form(tensor: torch.Tensor) -> str:
-    return f"{list(tensor.shape)} {tensor.dtype} on {tensor.device}".replace("torch.", "")
+Form = tuple[torch.Size, torch.dtype, torch.device]
+
+
+def _form(tensor: torch.Tensor) -> Form:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _said(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> str:
+    return f"{list(shape)} {str(dtype).removeprefix('torch.')} on {device}"

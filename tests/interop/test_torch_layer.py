@@ -750,6 +750,7 @@ def flattened(kind: type[nn.LSTM], where: str, options: list[mlc.MLCGraphCompila
         optimizer.step()
         expected.append(loss.item())
     assert trained.train(3) == pytest.approx(expected, rel=1e-4)
+    assert where != "cpu" or trained.gear() == ("plain" if options else "planned")
     for ours, theirs in zip(module.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(ours.detach().cpu(), theirs.detach(), rtol=1e-4, atol=1e-5)
 
