@@ -146,7 +146,7 @@ def _recorded(
 
 
 def _lay(plan: Plan, copies: Tensors) -> list[tuple[torch.Tensor, Any]]:
-    """Where copies of a plan's own tensors lie, but for recurrent weights: ``flatten_parameters`` moves those, and changes none."""
+    """Where copies of a plan's own tensors lie, but for recurrent weights: ``flatten_parameters`` moves them."""
     movable = {id(p) for step in plan.steps for part in step.recurrent for p in part.parameters()}
     pairs = zip([*plan.parameters, *plan.buffers], copies, strict=True)
     return [(copy, where_it_lies(copy)) for original, copy in pairs if id(original) not in movable]

@@ -26,7 +26,7 @@ from tests.interop.programs import (
     settings,
     squared_error,
 )
-from tests.interop.test_torch_layer import PLAIN, RATE, Trained, made, plain_loop
+from tests.interop.trained import PLAIN, RATE, Trained, made, plain_loop
 
 LIES_ELSEWHERE, REPLACED = "no longer lies in the layer's memory", "was replaced, added or removed"
 
